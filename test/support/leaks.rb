@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # What a test may not leave behind. Made before it, asked after it.
+  class Leaks
+    FD_FOLDER = File.directory?('/proc/self/fd') ? '/proc/self/fd' : '/dev/fd'
+
+    def initialize
+      Thread.current.backend # its own descriptors are not the test's
+      @descriptors = descriptors
+    end
+
+    # Fails +test+ with a list of what is left.
+    def check(test)
+      left = fibers + operations + new_descriptors
+      test.assert_empty left, "left behind by this test:\n  #{left.join("\n  ")}\n"
+    end
+
+    private
+
+    def fibers
+      Fiber.current.children.map { |fiber| "fiber #{fiber.inspect}" }
+    end
+
+    def operations
+      pending = Thread.current.backend.stats[:pending_ops]
+      pending.zero? ? [] : ["#{pending} operations in flight"]
+    end
+
+    # An IO that nobody refers to any more is closed by the GC, which is then due first.
+    def new_descriptors
+      return [] if (descriptors.to_a - @descriptors.to_a).empty?
+
+      GC.start
+      (descriptors.to_a - @descriptors.to_a).map { |fd, target| "descriptor #{fd}: #{target}" }
+    end
+
+    # @return [Hash{Integer => String}] descriptor => what it stands for
+    def descriptors
+      Dir.children(FD_FOLDER).to_h { |fd| [Integer(fd), describe(fd)] }.compact
+    end
+
+    # nil for the descriptor with which the folder itself was read.
+    def describe(fd)
+      File.readlink("#{FD_FOLDER}/#{fd}")
+    rescue Errno::ENOENT
+      nil
+    rescue Errno::EINVAL
+      '(unknown)' # not a link outside Linux
+    end
+  end
+end

@@ -1,0 +1,133 @@
+# frozen_string_literal: true
+
+# `rake sanitize`: the suite where mistakes with memory show. Three kinds of run, each on every driver:
+#
+#   asan     the extension built with AddressSanitizer and UBSan
+#   stress   a garbage collection at every allocation
+#   compact  objects move all the time, and references are verified after each test
+#
+# Each run has a time budget, after which the remaining tests are skipped; their order is random, so
+# each day sees other ones. All together stays under 15 minutes.
+#
+#   ruby test/support/sanitize.rb [asan|stress|compact] ...
+
+require 'etc'
+require 'fileutils'
+require 'rbconfig'
+require_relative 'drivers'
+require_relative 'watched_process'
+
+module Polyphony
+  class Sanitize
+    FOLDER = File.expand_path('tmp/sanitize')
+    REPORTS = "#{FOLDER}/report"
+    KINDS = {
+      'asan'    => { seconds: 150, patience: 4 },
+      'stress'  => { seconds: 100, patience: 20 },
+      'compact' => { seconds: 60, patience: 6 }
+    }.freeze
+    # A run that has used its budget may finish the test it is in.
+    GRACE = 60
+
+    def initialize(kinds)
+      unknown = kinds - KINDS.keys
+      abort "sanitize: #{unknown.join(' ')}? There are #{KINDS.keys.join(', ')}" if unknown.any?
+
+      @kinds = kinds.empty? ? KINDS.keys : kinds
+      @started = now
+      @lines = []
+    end
+
+    # @return [Boolean]
+    def call
+      build if @kinds.include?('asan')
+      drivers = Drivers.refusals.select { |_name, refusal| refusal.nil? }.keys
+      ok = @kinds.product(drivers).map { |kind, driver| run(kind, driver) }.all?
+      puts '', '== summary', @lines
+      ok
+    end
+
+    private
+
+    def build
+      say 'building the extension with AddressSanitizer and UBSan'
+      FileUtils.rm_rf(FOLDER)
+      FileUtils.mkdir_p("#{FOLDER}/build")
+      FileUtils.cp_r('lib', FOLDER)
+      env = { 'POLYPHONY_SANITIZE' => 'address,undefined' }
+      extconf = File.expand_path('ext/polyphony/extconf.rb')
+      quietly(env, RbConfig.ruby, extconf)
+      quietly(env, 'make', "-j#{Etc.nprocessors}")
+      object = "polyphony_ext.#{RbConfig::CONFIG['DLEXT']}"
+      FileUtils.cp("#{FOLDER}/build/#{object}", "#{FOLDER}/lib/polyphony")
+    end
+
+    def quietly(env, *command)
+      log = "#{FOLDER}/build.log"
+      return if system(env, *command, chdir: "#{FOLDER}/build", out: [log, 'a'], err: %i[child out])
+
+      abort "#{File.read(log)}\nsanitize: #{command.first} failed"
+    end
+
+    def run(kind, driver)
+      limits = KINDS.fetch(kind)
+      say "#{kind} on #{driver}, at most #{limits[:seconds]} seconds"
+      env = { 'POLYPHONY_BACKEND' => driver,
+              'POLYPHONY_TEST_BUDGET' => limits[:seconds].to_s,
+              'POLYPHONY_PATIENCE' => limits[:patience].to_s }.merge(send("#{kind}_env"))
+      process = WatchedProcess.new(env, command, limit: limits[:seconds] + GRACE)
+      process.call
+      judge("#{kind} on #{driver}", process)
+    end
+
+    def command
+      files = Dir['test/*/**/test_*.rb'].grep_v(%r{\Atest/soak/}).sort
+      load_files = 'ARGV.shift(Integer(ARGV.shift)).each { |file| require File.expand_path(file) }'
+      [RbConfig.ruby, '-Itest', '-e', load_files, files.size.to_s, *files]
+    end
+
+    def judge(title, process)
+      reports = Dir["#{REPORTS}.*"]
+      reports.each { |file| puts File.read(file) }
+      FileUtils.rm_f(reports)
+      summary = process.output[/^\d+ runs, .*$/]
+      ok = process.success? && reports.empty? && summary
+      words = [('FAILED:' unless ok), summary || process.describe_end,
+               ("#{reports.size} reports" if reports.any?)]
+      @lines << format('%-20s %s', title, words.compact.join(' '))
+      ok
+    end
+
+    # Leaks are not looked for: Ruby itself frees little when it ends. Reports go to files, because
+    # tests catch the output of the processes they start.
+    def asan_env
+      { 'POLYPHONY_LIB' => "#{FOLDER}/lib",
+        'LD_PRELOAD' => %w[libasan.so libubsan.so].map { |name| runtime(name) }.join(' '),
+        'ASAN_OPTIONS' => "detect_leaks=0:detect_stack_use_after_return=0:log_path=#{REPORTS}",
+        'UBSAN_OPTIONS' => "print_stacktrace=1:log_path=#{REPORTS}" }
+    end
+
+    def stress_env
+      { 'POLYPHONY_GC' => 'stress' }
+    end
+
+    def compact_env
+      { 'POLYPHONY_GC' => 'compact' }
+    end
+
+    def runtime(name)
+      IO.popen([RbConfig::CONFIG['CC'].split.first, "-print-file-name=#{name}"], &:read).strip
+    end
+
+    def say(text)
+      puts format("\n== [%d:%02d] %s", *(now - @started).divmod(60), text)
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end
+
+$stdout.sync = true
+exit Polyphony::Sanitize.new(ARGV).call

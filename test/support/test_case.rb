@@ -1,0 +1,143 @@
+# frozen_string_literal: true
+
+require 'minitest'
+require 'rbconfig'
+require 'socket'
+require 'tempfile'
+require_relative 'leaks'
+
+module Polyphony
+  # What every test of the runtime stands on. After each test: the fibers it left are shut down,
+  # the IOs that the helpers opened are closed, and then no fiber, no operation in flight and no
+  # descriptor may be left over.
+  class TestCase < Minitest::Test
+    PATIENCE = Float(ENV.fetch('POLYPHONY_PATIENCE', '1'))
+    BUDGET = ENV['POLYPHONY_TEST_BUDGET']&.to_f
+    STARTED = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+    class << self
+      # Says that the tests below hold on every driver. All files in the folders of test/ run once per driver
+      # anyway (see test/run.rb); a test for one driver alone asks `driver?` and skips.
+      def on_every_driver; end
+
+      # How many seconds one test of this class may take.
+      def time_limit(seconds = nil)
+        @time_limit = seconds if seconds
+        @time_limit || (superclass.respond_to?(:time_limit) ? superclass.time_limit : 60)
+      end
+    end
+
+    def run
+      Watchdog.watch("#{self.class}##{name}", self.class.time_limit * PATIENCE) { super }
+    end
+
+    def before_setup
+      super
+      skip 'the time budget is used up' if BUDGET && clock - STARTED > BUDGET
+      @ios = []
+      @leaks = Leaks.new
+      GCPressure.on
+    end
+
+    def after_teardown
+      GCPressure.off
+      @ios&.each { |io| io.close unless io.closed? }
+      shut_down_children
+      @leaks&.check(self) if passed?
+      super
+    end
+
+    # --- what tests ask for -----------------------------------------------------------------
+
+    # @return [Boolean] whether this run is on that driver (:io_uring, :libev)
+    def driver?(kind)
+      Thread.current.backend.kind == kind
+    end
+
+    # A duration, longer where everything is slow. For limits that a test must not reach.
+    def patient(seconds)
+      seconds * PATIENCE
+    end
+
+    # Said first by a test that allocates too much for a collection at every allocation.
+    def heavy
+      skip 'takes too long under GC.stress' if GCPressure::MODE == 'stress'
+    end
+
+    # Closes the IO after the test, if the test has not.
+    def track(*ios)
+      @ios.concat(ios)
+      ios.size == 1 ? ios.first : ios
+    end
+
+    # @return [Array(IO, IO)] reader and writer
+    def pipe_pair
+      track(*IO.pipe)
+    end
+
+    # @return [Array(UNIXSocket, UNIXSocket)]
+    def socket_pair
+      track(*UNIXSocket.pair)
+    end
+
+    # @return [Array(TCPSocket, TCPSocket)] client and server side of one connection
+    def tcp_pair
+      server = TCPServer.new('127.0.0.1', 0)
+      client = TCPSocket.new('127.0.0.1', server.local_address.ip_port)
+      track(client, server.accept_nonblock)
+    rescue IO::WaitReadable
+      server.to_io.wait_readable(1)
+      retry
+    ensure
+      server&.close
+    end
+
+    # Each kind of stream by name, for tests that hold on all of them.
+    # @yield [name, reader, writer]
+    def each_stream
+      yield :pipe, *pipe_pair
+      yield :unix, *socket_pair
+      yield :tcp, *tcp_pair
+    end
+
+    # Runs code in a fresh Ruby which sees this lib folder and this driver.
+    # @return [Array(String, String, Process::Status)] standard output, standard error, status
+    def run_ruby(code, *args, env: {}, options: [], input: File::NULL, timeout: 30)
+      out = Tempfile.new('out')
+      err = Tempfile.new('err')
+      env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.merge(env)
+      pid = Process.spawn(env, RbConfig.ruby, "-I#{POLYPHONY_LIB}", *options, '-e', code, *args,
+                          in: input, out: out.path, err: err.path)
+      status = wait_for(pid, patient(timeout))
+      [File.read(out.path), File.read(err.path), status]
+    ensure
+      out&.close!
+      err&.close!
+    end
+
+    private
+
+    # By looking again and again: the waiting must not depend on what is being tested.
+    def wait_for(pid, seconds)
+      deadline = clock + seconds
+      until Process.wait(pid, Process::WNOHANG)
+        if clock > deadline
+          Process.kill(:KILL, pid)
+          Process.wait(pid)
+          flunk "the Ruby started by this test still ran after #{seconds} seconds"
+        end
+        sleep 0.005
+      end
+      $?
+    end
+
+    def shut_down_children
+      main = Fiber.current
+      main.shutdown_all_children unless main.children.empty?
+    end
+
+    def clock
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end
