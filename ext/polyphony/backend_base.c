@@ -1,0 +1,819 @@
+/* backend_base.c - see backend_base.h */
+#include "backend_base.h"
+#include "cancel_scope.h"
+#include "clock.h"
+#include "errors.h"
+#include "fiber_life.h"
+#include "offload.h"
+
+/* Two fibers that schedule each other for ever must not starve the rest: with more switches than
+ * this, and than fibers in the queue, since the last poll, events are looked at without waiting. */
+enum { SWITCHES_PER_POLL = 10 };
+
+/* ---- GC ------------------------------------------------------------------------------------ */
+
+static VALUE backends = Qnil;   /* Array: every open backend; ops in flight need their memory */
+static unsigned epoch = 1;      /* changes when a remembered backend may be gone or have moved */
+
+/* The thread's own backend. Checked by thread and epoch before it is followed: Ruby reuses native
+ * threads and the addresses of Thread objects. */
+static __thread struct {
+  VALUE thread;
+  unsigned epoch;
+  struct backend_base *backend;
+} here;
+
+static void backend_mark(void *pointer) {
+  struct backend_base *backend = pointer;
+
+  rb_gc_mark_movable(backend->self);
+  rb_gc_mark_movable(backend->thread);
+  rb_gc_mark_movable(backend->trace_proc);
+  rb_gc_mark_movable(backend->idle_proc);
+  if (backend->current) rb_gc_mark_movable(backend->current->self);
+  if (backend->root) rb_gc_mark_movable(backend->root->self);
+  if (!backend->runqueue.entries) return;
+  runqueue_mark(&backend->runqueue);
+  list_each(node, &backend->waiting)
+    rb_gc_mark_movable(list_entry(node, struct fiber_state, waiting)->self);
+}
+
+static void backend_compact(void *pointer) {
+  struct backend_base *backend = pointer;
+
+  epoch++;
+  backend->self = rb_gc_location(backend->self);
+  backend->thread = rb_gc_location(backend->thread);
+  backend->trace_proc = rb_gc_location(backend->trace_proc);
+  backend->idle_proc = rb_gc_location(backend->idle_proc);
+  if (backend->runqueue.entries) runqueue_compact(&backend->runqueue);
+}
+
+static void forget_waiting(struct backend_base *backend) {
+  while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
+}
+
+/* An open backend is in `backends` and not collected, except when the process ends. */
+static void backend_free(void *pointer) {
+  struct backend_base *backend = pointer;
+
+  epoch++;
+  forget_waiting(backend);
+  if (backend->open) loop_close(&backend->loop);
+  runqueue_free(&backend->runqueue);
+  xfree(backend);
+}
+
+static size_t backend_memsize(const void *pointer) {
+  const struct backend_base *backend = pointer;
+
+  return sizeof(*backend) + runqueue_memsize(&backend->runqueue) +
+         (backend->open ? op_pool_memsize(&backend->loop.pool) : 0);
+}
+
+static const rb_data_type_t backend_type = {
+  .wrap_struct_name = "Polyphony::Backend",
+  .function = {
+    .dmark    = backend_mark,
+    .dcompact = backend_compact,
+    .dsize    = backend_memsize,
+    .dfree    = backend_free,
+  },
+  .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+VALUE backend_base_allocate(VALUE klass) {
+  struct backend_base *backend = ZALLOC(struct backend_base);
+
+  backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
+  list_init(&backend->waiting);
+  return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
+}
+
+struct backend_base *backend_base_of(VALUE object) {
+  struct backend_base *backend;
+
+  TypedData_Get_Struct(object, struct backend_base, &backend_type, backend);
+  return backend;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static VALUE alive_p(VALUE thread) { return rb_funcall(thread, id_alive_p, 0); }
+
+/* Threads that ended without telling us (a core-only program's) leave their backend behind. It
+ * is closed when nothing is in flight; otherwise its memory stays, because the kernel has it. */
+static void bury_the_dead(void) {
+  for (long i = RARRAY_LEN(backends) - 1; i >= 0; i--) {
+    struct backend_base *backend = backend_base_of(rb_ary_entry(backends, i));
+    if (!RTEST(alive_p(backend->thread)) && backend->loop.in_flight == 0)
+      backend_base_finalize(backend);
+  }
+}
+
+static void say_once(const char *why) {
+  static bool said;
+
+  if (said || !why[0]) return;
+  said = true;
+  rb_warn("polyphony: %s", why);
+}
+
+/* The next best driver is tried when an automatic choice turns out not to open in this thread. */
+static int open_loop(struct backend_base *backend) {
+  const char *name = getenv("POLYPHONY_BACKEND");
+  bool order = name && name[0] && strcmp(name, "auto") != 0;
+  char why[512] = "";
+  const struct driver *driver = driver_choose(name, why, sizeof(why));
+
+  if (!driver) rb_raise(rb_eRuntimeError, "%s", why);
+  say_once(why);
+  int rc = loop_open(&backend->loop, driver);
+  for (const struct driver *const *next = driver_table; rc < 0 && !order && *next; next++) {
+    if (*next == driver || loop_open(&backend->loop, *next) < 0) continue;
+    snprintf(why, sizeof(why), "%s did not open a loop (%s), using %s", driver->name,
+             strerror(-rc), (*next)->name);
+    say_once(why);
+    rc = 0;
+  }
+  return rc;
+}
+
+void backend_base_open(struct backend_base *backend) {
+  if (backend->open) rb_raise(rb_eRuntimeError, "this backend is open already");
+  compat_lock_native_thread();
+  bury_the_dead();
+  if (!backend->runqueue.entries) runqueue_init(&backend->runqueue);
+  RB_OBJ_WRITE(backend->self, &backend->thread, rb_thread_current());
+  struct fiber_state *fiber = fiber_state_of(rb_fiber_current());
+  fiber->backend = backend;
+  RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
+  int rc = open_loop(backend);
+  if (rc < 0) error_raise_errno(rc, "opening the event loop of a thread");
+  backend->open = true;
+  backend->current = fiber;
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  rb_ary_push(backends, backend->self);
+}
+
+void backend_base_finalize(struct backend_base *backend) {
+  if (!backend->open) return;
+  backend->open = false;
+  epoch++;
+  forget_waiting(backend);
+  runqueue_clear(&backend->runqueue);
+  loop_close(&backend->loop);
+  rb_ary_delete(backends, backend->self);
+}
+
+void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except,
+                       int arg) {
+  for (long i = 0; i < RARRAY_LEN(backends); i++) {
+    struct backend_base *backend = backend_base_of(RARRAY_AREF(backends, i));
+    if (backend != except) each(backend, arg);
+  }
+}
+
+static void remember(struct backend_base *backend) {
+  here.thread = backend->thread;
+  here.backend = backend;
+  here.epoch = epoch;
+}
+
+struct backend_base *backend_base_of_thread(VALUE thread) {
+  VALUE object = rb_ivar_get(thread, id_backend);
+
+  return NIL_P(object) ? NULL : backend_base_of(object);
+}
+
+/* A thread's root fiber is found by asking for it on that fiber; opened on another one (an
+ * Enumerator's), the thread's first fiber is not known before it comes to a switchpoint. */
+static void set_root(struct backend_base *backend, struct fiber_state *fiber) {
+  fiber->root = true;
+  backend->root = fiber;
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+}
+
+static struct backend_base *open_here(VALUE thread) {
+  VALUE klass = rb_const_get(mPolyphony, rb_intern("Backend"));
+  VALUE object = rb_class_new_instance(0, NULL, klass);
+  struct backend_base *backend = backend_base_of(object);
+
+  rb_ivar_set(thread, id_backend, object);
+  return backend;
+}
+
+struct backend_base *backend_base_current(void) {
+  VALUE thread = rb_thread_current();
+
+  if (here.epoch == epoch && here.thread == thread) return here.backend;
+  struct backend_base *backend = backend_base_of_thread(thread);
+  if (!backend || !backend->open) backend = open_here(thread);
+  remember(backend);
+  return backend;
+}
+
+/* ---- the running fiber ---------------------------------------------------------------------- */
+
+/* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
+ * one yielded back to it. The links between are then undone. */
+static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
+  struct fiber_state *up = before;
+
+  while (up && up != fiber) up = up->resumer;
+  for (; up && before != fiber; before = up) {
+    up = before->resumer;
+    up->proxy = before->resumer = NULL;
+  }
+  if (up || before->away || fiber->spun || fiber->root) return;
+  fiber->resumer = before;
+  before->proxy = fiber;
+  RB_OBJ_WRITTEN(fiber->self, Qundef, before->self);
+  RB_OBJ_WRITTEN(before->self, Qundef, fiber->self);
+}
+
+/* Who can be switched to in the place of a fiber. */
+static struct fiber_state *stand_in(struct fiber_state *fiber) {
+  while (fiber->proxy && !fiber->away) fiber = fiber->proxy;
+  return fiber;
+}
+
+static struct fiber_state *adopt_current(struct backend_base *backend, VALUE current) {
+  struct fiber_state *fiber = fiber_state_of(current);
+
+  fiber->backend = backend;
+  RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
+  if (!backend->root) set_root(backend, fiber);
+  if (backend->current != fiber) note_resume(backend->current, fiber);
+  backend->current = fiber;
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  return fiber;
+}
+
+struct fiber_state *backend_base_fiber(struct backend_base *backend) {
+  VALUE current = rb_fiber_current();
+
+  if (backend->current->fiber == current && backend->root) return backend->current;
+  return adopt_current(backend, current);
+}
+
+/* ---- scheduling ----------------------------------------------------------------------------- */
+
+static void trace_schedule(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
+                           bool first) {
+  VALUE event[] = { ID2SYM(rb_intern("schedule")), fiber->fiber, value, first ? Qtrue : Qfalse,
+                    rb_fiber_current() };
+
+  backend_base_trace(backend, 5, event);
+}
+
+static void keep_exception(struct fiber_state *fiber, VALUE exception) {
+  if (NIL_P(fiber->pending)) FIBER_WRITE(fiber, pending, rb_ary_new());
+  rb_ary_push(fiber->pending, exception);
+}
+
+/* The merge rule; see backend_base_schedule. */
+static void merge(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
+                  enum resume_how how) {
+  struct runqueue_entry *entry = runqueue_find(&backend->runqueue, fiber);
+
+  if (entry->how == RESUME_RAISE) {
+    if (how == RESUME_RAISE && entry->value != value) keep_exception(fiber, value);
+    return;
+  }
+  entry->value = value;
+  entry->how = how;
+}
+
+static void enqueue(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
+                    enum resume_how how, bool first) {
+  if (fiber->queued) merge(backend, fiber, value, how);
+  else if (first) runqueue_unshift(&backend->runqueue, fiber, value, how);
+  else runqueue_push(&backend->runqueue, fiber, value, how);
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  RB_OBJ_WRITTEN(backend->self, Qundef, value);
+}
+
+static void move_to_front(struct backend_base *backend, struct fiber_state *fiber) {
+  struct runqueue_entry entry = *runqueue_find(&backend->runqueue, fiber);
+
+  runqueue_remove(&backend->runqueue, fiber);
+  runqueue_unshift(&backend->runqueue, fiber, entry.value, entry.how);
+}
+
+static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how, bool first) {
+  if (fiber->proxy) fiber = stand_in(fiber);
+  struct backend_base *backend = fiber->backend;
+
+  if (fiber->ended) return;
+  if (!backend) {               /* a raw fiber that never waited: it runs where it is scheduled */
+    fiber->backend = backend = backend_base_current();
+    RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
+  }
+  if (!backend->open) return;   /* its thread has ended */
+  enqueue(backend, fiber, value, how, first);
+  if (first) move_to_front(backend, fiber);
+  if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, first);
+  if (backend->polling) loop_wake(&backend->loop);
+}
+
+void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how) {
+  schedule(fiber, value, how, false);
+}
+
+void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum resume_how how) {
+  schedule(fiber, value, how, true);
+}
+
+void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first) {
+  bool exception = !RB_SPECIAL_CONST_P(value) && RTEST(rb_obj_is_kind_of(value, rb_eException));
+
+  schedule(fiber, value, exception ? RESUME_RAISE : RESUME_RETURN, first);
+}
+
+static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
+  return !NIL_P(fiber->pending) && !NIL_P(rb_ary_delete(fiber->pending, exception));
+}
+
+/* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
+ * the fiber runs. Further exceptions move up. */
+bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
+  if (fiber->incoming == exception) {
+    fiber->incoming = Qundef;
+    return true;
+  }
+  if (fiber->queued) {
+    struct runqueue_entry *entry = runqueue_find(&fiber->backend->runqueue, fiber);
+    if (entry->how == RESUME_RAISE && entry->value == exception) {
+      bool more = !NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0;
+      if (more) entry->value = rb_ary_shift(fiber->pending);
+      else runqueue_remove(&fiber->backend->runqueue, fiber);
+      return true;
+    }
+  }
+  return drop_pending(fiber, exception);
+}
+
+/* ---- polling -------------------------------------------------------------------------------- */
+
+int64_t backend_base_now(struct backend_base *backend) {
+  (void)backend;
+  return clock_monotonic();
+}
+
+static inline bool pending_p(const struct backend_base *backend) {
+  return backend->loop.in_flight > 0 || backend->loop.timers.length > 0;
+}
+
+void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t deadline) {
+  if (timer_heap_arm(&backend->loop.timers, timer, deadline) < 0) rb_memerror();
+}
+
+/* A multishot accept that nobody waits for at the moment ends with its first socket: the others
+ * stay in the kernel's queue, where whoever is free finds them, another process too. */
+static void tell(struct backend_base *backend, struct op *op) {
+  if (op->owner) backend_base_schedule(op->owner, Qnil, RESUME_RETURN);
+  else if (op->kind == OP_ACCEPT_MULTI) loop_cancel(&backend->loop, op);
+}
+
+void backend_base_collect(struct backend_base *backend) {
+  struct op *op;
+
+  while ((op = loop_shift_news(&backend->loop))) tell(backend, op);
+}
+
+static void fire_timers(struct backend_base *backend) {
+  struct timer *timer;
+
+  if (!backend->loop.timers.length) return;
+  int64_t now = backend_base_now(backend);
+  while ((timer = timer_heap_shift_due(&backend->loop.timers, now))) timer->fire(timer);
+}
+
+struct poll {
+  struct loop *loop;
+  int64_t timeout;
+  int result;
+};
+
+static void *poll_nogvl(void *argument) {
+  struct poll *poll = argument;
+
+  poll->result = loop_poll(poll->loop, poll->timeout);
+  return NULL;
+}
+
+static void unblock(void *loop) { loop_wake(loop); }
+
+/* ASYNC_SAFE: an eventfd may be written to in a signal handler. Without it Ruby up to 3.2 starts
+ * a thread for every wait of a program that has only one (140 us instead of 3). INTR_FAIL: comes
+ * back without running interrupts, so that nothing is raised before our state is in order. */
+enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
+
+/* Everything others look at is set before the GVL goes: whoever then schedules one of our fibers
+ * sees `polling` and signals; a signal that comes before the wait makes it return at once. */
+static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
+  struct poll poll = { &backend->loop, timeout, 0 };
+
+  backend->polling = true;
+  rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
+  backend->polling = false;
+  return poll.result;
+}
+
+static int64_t time_to_wait(struct backend_base *backend) {
+  struct timer *first = timer_heap_first(&backend->loop.timers);
+
+  if (!first) return -1;
+  int64_t left = first->deadline - backend_base_now(backend);
+  return left > 0 ? left : 0;
+}
+
+static VALUE check_ints(VALUE nothing) {
+  rb_thread_check_ints();
+  return nothing;
+}
+
+/* Signals and Thread#raise are meant for the thread: they go to its main fiber, whichever fiber
+ * happened to be polling. Thread#kill is no exception and unwinds the fiber at hand. */
+static void check_interrupts(struct backend_base *backend) {
+  int state;
+
+  backend->in_handler = true;
+  rb_protect(check_ints, Qnil, &state);
+  backend->in_handler = false;
+  if (!state) return;
+  VALUE error = rb_errinfo();
+  bool exception = RTEST(rb_obj_is_kind_of(error, rb_eException));
+  if (!exception || backend_base_fiber(backend) == stand_in(backend->root)) rb_jump_tag(state);
+  rb_set_errinfo(Qnil);
+  backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+}
+
+static void trace_poll(struct backend_base *backend, const char *name) {
+  VALUE event[] = { ID2SYM(rb_intern(name)), rb_fiber_current() };
+
+  backend_base_trace(backend, 2, event);
+}
+
+static void poll_for(struct backend_base *backend, int64_t timeout) {
+  int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout);
+
+  backend->poll_count++;
+  backend->switched = 0;
+  backend_base_collect(backend);
+  fire_timers(backend);
+  if (rc < 0) error_raise_errno(rc, "waiting for events");
+}
+
+void backend_base_poll(struct backend_base *backend, bool blocking) {
+  bool tracing = !NIL_P(backend->trace_proc);
+
+  if (tracing) trace_poll(backend, "enter_poll");
+  poll_for(backend, blocking && !backend->runqueue.length ? time_to_wait(backend) : 0);
+  if (tracing) trace_poll(backend, "leave_poll");
+  if (blocking) check_interrupts(backend);
+}
+
+bool backend_base_wake(struct backend_base *backend) {
+  if (!backend->polling) return false;
+  loop_wake(&backend->loop);
+  return true;
+}
+
+/* ---- switching ------------------------------------------------------------------------------ */
+
+static bool alone_p(void) {
+  return RARRAY_LEN(rb_funcall(rb_cThread, id_list, 0)) <= 1;
+}
+
+static VALUE deadlock_error(struct backend_base *backend) {
+  VALUE text = rb_str_new_cstr("no fiber can ever run again");
+
+  list_each(node, &backend->root->children) {
+    struct fiber_state *child = list_entry(node, struct fiber_state, sibling);
+    rb_str_catf(text, "\n  %"PRIsVALUE" waits for %s", rb_inspect(child->fiber),
+                child->wait_reason ? child->wait_reason : "being scheduled");
+  }
+  rb_str_catf(text, "\n  the main fiber waits for %s",
+              backend->root->wait_reason ? backend->root->wait_reason : "being scheduled");
+  return rb_exc_new_str(eDeadlock, text);
+}
+
+/* Nothing can run, nothing is pending. Puts somebody into the queue who can make sense of it;
+ * false when only another thread can help, and there is one. */
+static bool resolve_idleness(struct backend_base *backend, struct fiber_state *self,
+                             enum switch_idle idle) {
+  struct fiber_state *root = backend->root;
+
+  if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
+  else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
+  else if (alone_p()) backend_base_schedule(root, deadlock_error(backend), RESUME_RAISE);
+  else return false;
+  return true;
+}
+
+static void collect_garbage_when_idle(struct backend_base *backend) {
+  int64_t now = backend_base_now(backend);
+
+  if (now - backend->idle_gc_last < backend->idle_gc_period) return;
+  backend->idle_gc_last = now;
+  rb_gc_enable();
+  rb_gc_start();
+  rb_gc_disable();
+}
+
+static void run_idle_hooks(struct backend_base *backend) {
+  if (backend->idle_gc_period > 0) collect_garbage_when_idle(backend);
+  if (!NIL_P(backend->idle_proc)) rb_funcall(backend->idle_proc, id_call, 0);
+}
+
+static inline bool poll_due_p(struct backend_base *backend) {
+  unsigned length = backend->runqueue.length;
+
+  if (++backend->switched <= SWITCHES_PER_POLL || backend->switched <= length) return false;
+  return pending_p(backend);
+}
+
+static void find_runnable(struct backend_base *backend, struct fiber_state *self,
+                          enum switch_idle idle) {
+  bool hooked = false;
+
+  while (!backend->runqueue.length) {
+    if (!hooked) {
+      hooked = true;
+      run_idle_hooks(backend);
+      continue;
+    }
+    if (pending_p(backend) || !resolve_idleness(backend, self, idle))
+      backend_base_poll(backend, true);
+  }
+}
+
+static void take_next(struct backend_base *backend, struct fiber_state *self,
+                      enum switch_idle idle, struct runqueue_entry *next) {
+  struct runqueue *queue = &backend->runqueue;
+
+  if (!queue->length) find_runnable(backend, self, idle);
+  else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
+    backend_base_poll(backend, false);
+  runqueue_shift(queue, next);
+}
+
+/* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint. */
+static void queue_pending(struct backend_base *backend, struct fiber_state *fiber) {
+  if (!NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0)
+    enqueue(backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, false);
+}
+
+static VALUE transfer_body(VALUE argument) {
+  struct runqueue_entry *next = (struct runqueue_entry *)argument;
+
+  /* The method asks whether that fiber may be switched to; up to Ruby 3.2 the function does not. */
+  if (next->fiber->spun) return rb_fiber_transfer(next->fiber->fiber, 1, &next->value);
+  return rb_funcallv(next->fiber->fiber, id_transfer, 1, &next->value);
+}
+
+static VALUE stack_error(VALUE error) {
+  return rb_exc_new_str(CLASS_OF(error), rb_sprintf("%"PRIsVALUE"; every fiber needs two memory "
+    "mappings, raise the limit: sysctl vm.max_map_count", rb_obj_as_string(error)));
+}
+
+/* Stacks of fibers that have ended are only given back by the GC: it is asked once. */
+static bool try_again(struct backend_base *backend, struct runqueue_entry *next) {
+  if (next->fiber->retried) return false;
+  next->fiber->retried = true;
+  rb_gc_start();
+  runqueue_unshift(&backend->runqueue, next->fiber, next->value, next->how);
+  return true;
+}
+
+/* Ruby may refuse to switch: there is no memory for the stack of a new fiber, which then ends
+ * with that error; or a fiber that is not ours has ended, or has yielded to whoever resumes it,
+ * and was scheduled by mistake: the main fiber is told. */
+static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
+  VALUE error = rb_errinfo();
+  bool newborn = next->fiber->spun && !next->fiber->started;
+
+  rb_set_errinfo(Qnil);
+  if (!newborn) backend_base_schedule(backend->root, error, RESUME_RAISE);
+  else if (!try_again(backend, next)) fiber_life_fail(next->fiber, stack_error(error));
+}
+
+static VALUE transfer_with_care(struct backend_base *backend, struct fiber_state *self,
+                                struct runqueue_entry *next) {
+  int state;
+  VALUE value = rb_protect(transfer_body, (VALUE)next, &state);
+
+  if (!state) return value;
+  if (backend->current != next->fiber) rb_jump_tag(state);  /* we were away and came back */
+  backend->current = self;
+  refuse(backend, next);
+  backend->handover = true;
+  return Qnil;
+}
+
+static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
+                      struct runqueue_entry *next) {
+  struct fiber_state *target = next->fiber;
+  VALUE fiber = target->fiber;
+  VALUE value;
+
+  self->away = true;
+  backend->current = target;
+  backend->how = next->how;
+  backend->handover = false;
+  if (next->how == RESUME_RAISE) FIBER_WRITE(target, incoming, next->value);
+  RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
+  if (target->started && (target->spun || target->root))
+    value = rb_fiber_transfer(fiber, 1, &next->value);
+  else
+    value = transfer_with_care(backend, self, next);
+  RB_GC_GUARD(fiber);           /* target may have no other reference until it runs */
+  self->away = false;
+  backend->current = self;
+  return value;
+}
+
+/* A stock signal handler runs on top of a fiber that is waiting already. */
+static void refuse_in_handler(struct backend_base *backend) {
+  if (backend->in_handler)
+    rb_raise(rb_eThreadError, "a signal handler cannot wait here: spin a fiber in it instead");
+}
+
+/* 1 an exception that a signal had pushed aside is delivered first; 2 the next entry, polling
+ * when there is none or when it is time; 3 no transfer when it is the present fiber; 4 after a
+ * transfer, if a fiber ended and came back through the VM, go on with the next entry. */
+VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle) {
+  struct fiber_state *self = backend_base_fiber(backend);
+  struct runqueue_entry next;
+  VALUE value;
+
+  refuse_in_handler(backend);
+  if (self->incoming != Qundef) {
+    VALUE incoming = self->incoming;
+    self->incoming = Qundef;
+    enqueue(backend, self, incoming, RESUME_RAISE, true);
+  }
+  self->idle_ok = idle == SWITCH_MAY_RETURN;
+  backend->switch_count++;
+  do {
+    take_next(backend, self, idle, &next);
+    if (next.fiber == self) {
+      backend->how = next.how;
+      backend->handover = false;
+      value = next.value;
+      break;
+    }
+    value = transfer(backend, self, &next);
+  } while (backend->handover);
+  self->incoming = Qundef;
+  if (!NIL_P(self->pending)) queue_pending(backend, self);
+  return value;
+}
+
+VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) {
+  VALUE value = backend_base_switch_fiber(backend, idle);
+
+  return backend->how == RESUME_RAISE ? error_invoke(value) : value;
+}
+
+VALUE backend_base_snooze(struct backend_base *backend) {
+  enqueue(backend, backend_base_fiber(backend), Qnil, RESUME_RETURN, false);
+  return backend_base_suspend(backend, SWITCH_MUST_WAIT);
+}
+
+struct wait {
+  struct backend_base *backend;
+  enum switch_idle idle;
+};
+
+static VALUE wait_body(VALUE argument) {
+  struct wait *wait = (struct wait *)argument;
+
+  return backend_base_switch_fiber(wait->backend, wait->idle);
+}
+
+VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, const char *reason,
+                        VALUE subject, enum resume_how *how, int *state) {
+  struct fiber_state *self = backend_base_fiber(backend);
+  struct wait wait = { backend, idle };
+
+  self->wait_reason = reason;
+  FIBER_WRITE(self, wait_subject, subject);
+  VALUE value = rb_protect(wait_body, (VALUE)&wait, state);
+  *how = *state ? RESUME_RETURN : backend->how;
+  self->wait_reason = NULL;
+  self->wait_subject = Qnil;
+  return value;
+}
+
+/* ---- fork ----------------------------------------------------------------------------------- */
+
+static void abandon_children(struct fiber_state *fiber) {
+  while (!list_empty_p(&fiber->children))
+    fiber_state_adopt(NULL, list_entry(fiber->children.next, struct fiber_state, sibling));
+}
+
+static void rearm_scopes(struct backend_base *backend, struct fiber_state *fiber) {
+  list_each(node, &fiber->scopes) {
+    struct cancel_scope *scope = list_entry(node, struct cancel_scope, link);
+    if (scope->timer.deadline && scope->exception == Qundef)
+      backend_base_arm(backend, &scope->timer, scope->timer.deadline);
+  }
+}
+
+static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  if (backend->root && backend->root != fiber) backend->root->root = false;
+  fiber_state_adopt(NULL, fiber);
+  abandon_children(fiber);
+  set_root(backend, fiber);
+  backend->current = fiber;
+}
+
+static void close_others(struct backend_base *mine) {
+  for (long i = RARRAY_LEN(backends) - 1; i >= 0; i--) {
+    struct backend_base *other = backend_base_of(rb_ary_entry(backends, i));
+    if (other == mine) continue;
+    forget_waiting(other);
+    runqueue_clear(&other->runqueue);
+    loop_after_fork(&other->loop);
+    backend_base_finalize(other);
+  }
+}
+
+static void reopen(struct backend_base *backend) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+
+  backend->in_handler = backend->polling = false;
+  runqueue_clear(&backend->runqueue);
+  forget_waiting(backend);
+  int rc = loop_after_fork(&backend->loop);
+  if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
+  become_root(backend, fiber);
+  rearm_scopes(backend, fiber);
+}
+
+void backend_base_after_fork(struct backend_base *backend) {
+  offload_after_fork();
+  if (backend && backend->open) reopen(backend);
+  close_others(backend);
+}
+
+/* ---- looking at it -------------------------------------------------------------------------- */
+
+static void put(VALUE hash, const char *name, uint64_t number) {
+  rb_hash_aset(hash, ID2SYM(rb_intern(name)), ULL2NUM(number));
+}
+
+VALUE backend_base_stats(struct backend_base *backend) {
+  VALUE stats = rb_hash_new();
+
+  put(stats, "runqueue_size", backend->runqueue.capacity);
+  put(stats, "runqueue_length", backend->runqueue.length);
+  put(stats, "runqueue_max_length", backend->runqueue.high_mark);
+  put(stats, "op_count", backend->op_count);
+  put(stats, "switch_count", backend->switch_count);
+  put(stats, "poll_count", backend->poll_count);
+  put(stats, "pending_ops", backend->open ? backend->loop.in_flight : 0);
+  put(stats, "pending_timers", backend->open ? backend->loop.timers.length : 0);
+  backend->op_count = backend->switch_count = backend->poll_count = 0;
+  backend->runqueue.high_mark = backend->runqueue.length;
+  return stats;
+}
+
+struct trace {
+  VALUE proc;
+  int argc;
+  const VALUE *argv;
+};
+
+static VALUE trace_body(VALUE argument) {
+  struct trace *trace = (struct trace *)argument;
+
+  return rb_funcallv(trace->proc, id_call, trace->argc, trace->argv);
+}
+
+void backend_base_trace(struct backend_base *backend, int argc, const VALUE *argv) {
+  struct trace trace = { backend->trace_proc, argc, argv };
+  int state;
+
+  if (NIL_P(trace.proc) || backend->tracing) return;
+  backend->tracing = true;
+  rb_protect(trace_body, (VALUE)&trace, &state);
+  backend->tracing = false;
+  if (state) rb_jump_tag(state);
+}
+
+static void finalize_all(VALUE nothing) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  (void)nothing;
+  if (backend) backend_base_finalize(backend);
+}
+
+void backend_base_init(void) {
+  rb_gc_register_address(&backends);
+  backends = rb_ary_new();
+  rb_set_end_proc(finalize_all, Qnil);
+}

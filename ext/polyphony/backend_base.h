@@ -1,0 +1,102 @@
+/* backend_base.h - a thread's event loop and run queue, and the one routine that switches fibers.
+ * Layer 1. One per thread, used by that thread; scheduling a fiber is allowed from any thread that
+ * holds the GVL (the queue is only touched under it), and wakes the owner if it is polling.
+ *
+ * There is no reactor fiber: whoever has to wait runs backend_base_switch_fiber, which takes the
+ * next runnable fiber, polls when there is none, and transfers. */
+#ifndef POLYPHONY_BACKEND_BASE_H
+#define POLYPHONY_BACKEND_BASE_H
+
+#include "fiber_state.h"
+#include "loop.h"
+#include "polyphony.h"
+#include "runqueue.h"
+
+struct backend_base {
+  VALUE self;                   /* the Polyphony::Backend */
+  VALUE thread;                 /* its Thread */
+  bool open;                    /* the loop is usable */
+  struct loop loop;
+  struct runqueue runqueue;
+  struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
+  struct fiber_state *root;     /* the thread's main fiber */
+  struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
+  enum resume_how how;          /* how the value of the transfer under way is meant */
+  bool handover;                /* a fiber ended and came back through the VM: take the next one */
+  bool in_handler;              /* signal handlers run on top of the fiber that polls */
+  bool polling;                 /* the GVL is released: others must wake us */
+  unsigned switched;            /* switches since the last poll */
+  uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
+  VALUE trace_proc, idle_proc;  /* or Qnil */
+  bool tracing;                 /* inside trace_proc: no re-entry */
+  int64_t idle_gc_period;       /* ns, 0 when off */
+  int64_t idle_gc_last;
+};
+
+/* What to do when nothing can run and nothing is pending. */
+enum switch_idle {
+  SWITCH_MAY_RETURN,            /* suspend: come back with nil */
+  SWITCH_MUST_WAIT,             /* something outside may wake us: wait for it */
+};
+
+void backend_base_init(void);                          /* once, at load */
+
+/* The backend of the current thread, opened on first use. Raises when no driver works. */
+struct backend_base *backend_base_current(void);
+struct backend_base *backend_base_of(VALUE object);    /* of a Polyphony::Backend; raises TypeError */
+struct backend_base *backend_base_of_thread(VALUE thread);  /* NULL if it has none */
+VALUE backend_base_allocate(VALUE klass);
+/* Opens the loop for the current thread. Raises. */
+void backend_base_open(struct backend_base *backend);
+/* Cancels and waits for what is in flight, frees the driver. Fibers are not resumed any more. */
+void backend_base_finalize(struct backend_base *backend);
+/* In a forked child: only the current fiber lives on, as main; the backends of threads that are
+ * gone are closed. backend is the current thread's, or NULL. Raises. */
+void backend_base_after_fork(struct backend_base *backend);
+
+/* The record of the running fiber, bound to this backend. */
+struct fiber_state *backend_base_fiber(struct backend_base *backend);
+
+/* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
+ * Returns the value it was resumed with; backend->how says whether it is to be raised.
+ * Switches. May itself raise (signals, Thread#raise, Deadlock). */
+VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle);
+
+/* The same, and raises an exception it was resumed with. */
+VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
+VALUE backend_base_snooze(struct backend_base *backend);
+
+/* Protected: state is 0, or a tag for rb_jump_tag after cleaning up. Does not raise. The resume
+ * value is returned, *how says how. Marks what the fiber waits for, for reports. */
+VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, const char *reason,
+                        VALUE subject, enum resume_how *how, int *state);
+
+/* Makes a fiber runnable. Under the GVL, from any thread. Ignored for a fiber that has ended.
+ * Merge rule: a plain value replaces a plain value; an exception replaces a plain value; an
+ * exception behind an exception is kept and delivered after it. */
+void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how);
+void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum resume_how how);
+/* Value or exception, told by its class: what Fiber#schedule does. */
+void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first);
+/* Takes back an exception that was scheduled and not delivered. False if it was not there. */
+bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
+
+/* Calls back for every open backend but one. */
+void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except, int arg);
+
+/* Runs completions and due timers; waits if blocking and nothing is runnable. Raises. */
+void backend_base_poll(struct backend_base *backend, bool blocking);
+/* Schedules the owners of all ops with news. After every call that may settle one. */
+void backend_base_collect(struct backend_base *backend);
+/* Ends a poll of its thread; any thread. False when it is not polling. */
+bool backend_base_wake(struct backend_base *backend);
+
+/* Arms a timer. Raises NoMemoryError. */
+void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t deadline);
+
+VALUE backend_base_stats(struct backend_base *backend);
+void backend_base_trace(struct backend_base *backend, int argc, const VALUE *argv);
+
+int64_t backend_base_now(struct backend_base *backend);  /* ns on the clock of its timers */
+
+#endif

@@ -1,0 +1,129 @@
+/* cancel_scope.c - see cancel_scope.h */
+#include "cancel_scope.h"
+#include "backend_base.h"
+#include "errors.h"
+
+void (*cancel_scope_ended)(VALUE face) = NULL;
+
+static VALUE make_exception(VALUE argument) {
+  struct cancel_scope *scope = (struct cancel_scope *)argument;
+
+  if (scope->spec == Qundef) return rb_class_new_instance(0, NULL, eMoveOn);
+  VALUE exception = error_instantiate(scope->spec);
+  /* An instance given by the user may serve several scopes; the copy is this one's alone. */
+  return exception == scope->spec ? rb_obj_dup(exception) : exception;
+}
+
+void cancel_scope_cancel(struct cancel_scope *scope) {
+  int state;
+
+  if (scope->exception != Qundef) return;
+  timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
+  VALUE exception = rb_protect(make_exception, (VALUE)scope, &state);
+  if (state) {                  /* the class would not be made: that error is the answer */
+    exception = rb_errinfo();
+    rb_set_errinfo(Qnil);
+  }
+  RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
+  backend_base_schedule(scope->fiber, exception, RESUME_RAISE);
+}
+
+static void expire(struct timer *timer) {
+  cancel_scope_cancel((struct cancel_scope *)((char *)timer - offsetof(struct cancel_scope, timer)));
+}
+
+void cancel_scope_reset(struct cancel_scope *scope) {
+  struct backend_base *backend = scope->fiber->backend;
+
+  if (scope->period < 0 || scope->exception != Qundef) return;
+  backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
+}
+
+static struct cancel_scope *enter(int64_t period, VALUE spec) {
+  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  struct cancel_scope *scope = ALLOC(struct cancel_scope);
+
+  *scope = (struct cancel_scope){ .fiber = fiber, .timer.fire = expire, .period = period,
+                                  .exception = Qundef, .face = Qnil };
+  list_unshift(&fiber->scopes, &scope->link);
+  RB_OBJ_WRITE(fiber->self, &scope->spec, spec);
+  cancel_scope_reset(scope);
+  return scope;
+}
+
+static void dispose(struct cancel_scope *scope) {
+  if (timer_armed_p(&scope->timer))
+    timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
+  if (!NIL_P(scope->face) && cancel_scope_ended) cancel_scope_ended(scope->face);
+  list_remove(&scope->link);
+  xfree(scope);
+}
+
+/* Returns the exception this scope had scheduled, if it was delivered; else takes it back. */
+static VALUE leave(struct cancel_scope *scope) {
+  VALUE exception = scope->exception;
+
+  if (exception != Qundef && backend_base_unschedule(scope->fiber, exception)) exception = Qundef;
+  dispose(scope);
+  return exception;
+}
+
+struct run {
+  VALUE (*body)(VALUE, struct cancel_scope *);
+  VALUE argument;
+  struct cancel_scope *scope;
+};
+
+static VALUE run_body(VALUE argument) {
+  struct run *run = (struct run *)argument;
+
+  return run->body(run->argument, run->scope);
+}
+
+VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
+                       VALUE (*body)(VALUE, struct cancel_scope *), VALUE argument) {
+  struct run run = { body, argument, enter(period, spec) };
+  int state;
+
+  VALUE result = rb_protect(run_body, (VALUE)&run, &state);
+  VALUE delivered = leave(run.scope);
+  RB_GC_GUARD(delivered);
+  if (!state) return result;
+  if (spec == Qundef && delivered != Qundef && rb_errinfo() == delivered) {
+    rb_set_errinfo(Qnil);
+    return move_on_value;
+  }
+  rb_jump_tag(state);
+}
+
+#define EACH_SCOPE(scopes, scope, DO) \
+  list_each(node, scopes) { \
+    struct cancel_scope *scope = list_entry(node, struct cancel_scope, link); \
+    DO \
+  }
+
+void cancel_scope_mark_all(struct list *scopes) {
+  EACH_SCOPE(scopes, scope, {
+    if (scope->spec != Qundef) rb_gc_mark_movable(scope->spec);
+    if (scope->exception != Qundef) rb_gc_mark_movable(scope->exception);
+    rb_gc_mark_movable(scope->face);
+  })
+}
+
+void cancel_scope_compact_all(struct list *scopes) {
+  EACH_SCOPE(scopes, scope, {
+    if (scope->spec != Qundef) scope->spec = rb_gc_location(scope->spec);
+    if (scope->exception != Qundef) scope->exception = rb_gc_location(scope->exception);
+    scope->face = rb_gc_location(scope->face);
+  })
+}
+
+/* The face may have been swept already: it is not told. It refers to the fiber, so it can only
+ * be gone together with it. */
+void cancel_scope_free_all(struct list *scopes) {
+  while (!list_empty_p(scopes)) {
+    struct cancel_scope *scope = list_entry(scopes->next, struct cancel_scope, link);
+    scope->face = Qnil;
+    dispose(scope);
+  }
+}

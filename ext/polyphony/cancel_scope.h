@@ -1,0 +1,37 @@
+/* cancel_scope.h - a deadline around a piece of code. Layer 1.
+ * A scope belongs to the fiber that entered it and is in that fiber's list; its timer is in the
+ * backend's heap: no fiber and no system call for a timeout. When it expires, the fiber is
+ * scheduled with an exception made for this scope alone, so that only this scope answers for it
+ * and others let it pass. */
+#ifndef POLYPHONY_CANCEL_SCOPE_H
+#define POLYPHONY_CANCEL_SCOPE_H
+
+#include "fiber_state.h"
+
+struct cancel_scope {
+  struct list link;             /* in fiber->scopes */
+  struct fiber_state *fiber;
+  struct timer timer;
+  int64_t period;               /* ns; -1: no deadline, ends only by cancel */
+  VALUE spec;                   /* what to raise (errors.h), or Qundef: move on */
+  VALUE exception;              /* scheduled at expiry; Qundef before */
+  VALUE face;                   /* the Polyphony::CancelScope shown to the user, or Qnil */
+};
+
+/* Runs body(argument, scope) under the deadline. spec Qundef: an expiry returns move_on_value
+ * instead of raising. Whatever body throws, breaks or raises passes. Switches, raises. */
+VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
+                       VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
+
+void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
+void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */
+
+/* Told when a scope ends, so that its face lets go of it. Set by class_scope.c. */
+extern void (*cancel_scope_ended)(VALUE face);
+
+/* For the record of the fiber. */
+void cancel_scope_mark_all(struct list *scopes);
+void cancel_scope_compact_all(struct list *scopes);
+void cancel_scope_free_all(struct list *scopes);
+
+#endif

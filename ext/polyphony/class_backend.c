@@ -1,0 +1,413 @@
+/* class_backend.c - Polyphony::Backend, and Polyphony.backend_X for each of its operations on the
+ * backend of the current thread. Layer 2: arguments only. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include "cancel_scope.h"
+#include "driver.h"
+#include "errors.h"
+#include "io.h"
+
+static VALUE cBackend = Qnil;
+
+/* ---- the object ----------------------------------------------------------------------------- */
+
+static VALUE Backend_initialize(VALUE self) {
+  backend_base_open(backend_base_of(self));
+  return self;
+}
+
+static VALUE Backend_finalize(VALUE self) {
+  backend_base_finalize(backend_base_of(self));
+  return self;
+}
+
+static VALUE Backend_post_fork(VALUE self) {
+  backend_base_after_fork(backend_base_of(self));
+  return self;
+}
+
+static VALUE kind_symbol(const struct driver *driver) { return ID2SYM(rb_intern(driver->name)); }
+
+static VALUE Backend_kind(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  return backend->open ? kind_symbol(backend->loop.driver) : Qnil;
+}
+
+static VALUE Backend_poll(VALUE self, VALUE blocking) {
+  backend_base_poll(backend_base_of(self), RTEST(blocking));
+  return self;
+}
+
+static VALUE Backend_break(VALUE self) {
+  return backend_base_wake(backend_base_of(self)) ? Qtrue : Qnil;
+}
+
+static VALUE Backend_stats(VALUE self) { return backend_base_stats(backend_base_of(self)); }
+
+static VALUE Backend_trace(int argc, VALUE *argv, VALUE self) {
+  backend_base_trace(backend_base_of(self), argc, argv);
+  return self;
+}
+
+static VALUE Backend_set_trace_proc(VALUE self, VALUE proc) {
+  struct backend_base *backend = backend_base_of(self);
+
+  RB_OBJ_WRITE(self, &backend->trace_proc, proc);
+  return proc;
+}
+
+static VALUE Backend_set_idle_proc(VALUE self, VALUE proc) {
+  struct backend_base *backend = backend_base_of(self);
+
+  RB_OBJ_WRITE(self, &backend->idle_proc, proc);
+  return proc;
+}
+
+static VALUE describe_driver(const struct driver *driver) {
+  char why[512] = "";
+  bool works = driver->probe(why, sizeof(why)) == 0;
+  VALUE hash = rb_hash_new();
+
+  rb_hash_aset(hash, ID2SYM(rb_intern("name")), kind_symbol(driver));
+  rb_hash_aset(hash, ID2SYM(rb_intern("available")), works ? Qtrue : Qfalse);
+  rb_hash_aset(hash, ID2SYM(rb_intern("reason")), works ? Qnil : rb_str_new_cstr(why));
+  return hash;
+}
+
+/* Every driver compiled in, best first: [{ name:, available:, reason: }]. */
+static VALUE Backend_s_available(VALUE klass) {
+  VALUE list = rb_ary_new();
+
+  (void)klass;
+  for (const struct driver *const *driver = driver_table; *driver; driver++)
+    rb_ary_push(list, describe_driver(*driver));
+  return list;
+}
+
+/* ---- operations: they work on the current thread's backend, whose method they are ------------ */
+
+static VALUE Op_read(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE to_eof, VALUE pos) {
+  (void)self;
+  return io_read(io, buffer, length, RTEST(to_eof), NUM2LONG(pos), false);
+}
+
+static VALUE Op_recv(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE pos) {
+  (void)self;
+  return io_read(io, buffer, length, false, NUM2LONG(pos), true);
+}
+
+static VALUE need_block(VALUE (*loop)(VALUE, size_t, bool), VALUE io, VALUE maxlen, bool socket) {
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for what is read");
+  long length = NUM2LONG(maxlen);
+  if (length < 1) rb_raise(rb_eArgError, "maxlen must be positive, got %ld", length);
+  return loop(io, (size_t)length, socket);
+}
+
+static VALUE Op_read_loop(VALUE self, VALUE io, VALUE maxlen) {
+  (void)self;
+  return need_block(io_read_loop, io, maxlen, false);
+}
+
+static VALUE Op_recv_loop(VALUE self, VALUE io, VALUE maxlen) {
+  (void)self;
+  return need_block(io_read_loop, io, maxlen, true);
+}
+
+static VALUE Op_feed_loop(VALUE self, VALUE io, VALUE receiver, VALUE method) {
+  (void)self;
+  return io_feed_loop(io, receiver, rb_to_id(method), false);
+}
+
+static VALUE Op_recv_feed_loop(VALUE self, VALUE io, VALUE receiver, VALUE method) {
+  (void)self;
+  return io_feed_loop(io, receiver, rb_to_id(method), true);
+}
+
+static VALUE Op_write(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
+  return io_write(argv[0], argc - 1, argv + 1);
+}
+
+static VALUE Op_send(VALUE self, VALUE io, VALUE buffer, VALUE flags) {
+  (void)self;
+  return io_send(io, buffer, NUM2INT(flags));
+}
+
+static VALUE Op_sendv(VALUE self, VALUE io, VALUE buffers, VALUE flags) {
+  (void)self;
+  return io_sendv(io, buffers, NUM2INT(flags));
+}
+
+static VALUE Op_sendmsg(VALUE self, VALUE io, VALUE buffer, VALUE flags, VALUE address,
+                        VALUE controls) {
+  (void)self;
+  return io_sendmsg(io, buffer, NUM2INT(flags), address, controls);
+}
+
+static VALUE Op_recvmsg(VALUE self, VALUE io, VALUE buffer, VALUE maxlen, VALUE pos, VALUE flags,
+                        VALUE maxcontrol, VALUE options) {
+  (void)self;
+  return io_recvmsg(io, buffer, NUM2SIZET(maxlen), NUM2LONG(pos), NUM2INT(flags),
+                    NIL_P(maxcontrol) ? 0 : NUM2SIZET(maxcontrol), options);
+}
+
+static VALUE Op_accept(VALUE self, VALUE server, VALUE socket_class) {
+  (void)self;
+  return io_accept(server, socket_class);
+}
+
+static VALUE Op_accept_loop(VALUE self, VALUE server, VALUE socket_class) {
+  (void)self;
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for new connections");
+  return io_accept_loop(server, socket_class);
+}
+
+static VALUE Op_connect(VALUE self, VALUE socket, VALUE host, VALUE port) {
+  (void)self;
+  return io_connect(socket, host, port);
+}
+
+static VALUE Op_splice(VALUE self, VALUE source, VALUE target, VALUE maxlen) {
+  (void)self;
+  return io_splice(source, target, NUM2LONG(maxlen));
+}
+
+static VALUE Op_tee(VALUE self, VALUE source, VALUE target, VALUE maxlen) {
+  (void)self;
+  return io_tee(source, target, NUM2LONG(maxlen));
+}
+
+static VALUE Op_double_splice(VALUE self, VALUE source, VALUE target) {
+  (void)self;
+  return io_double_splice(source, target);
+}
+
+static VALUE Op_splice_chunks(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 7, 7);
+  return io_splice_chunks(argv[0], argv[1], argv + 2, NUM2LONG(argv[6]));
+}
+
+static VALUE Op_chain(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  return io_chain(argc, argv);
+}
+
+static VALUE Op_sleep(VALUE self, VALUE seconds) {
+  int64_t duration = io_nanoseconds(seconds);
+
+  (void)self;
+  if (duration < 0) rb_raise(rb_eArgError, "time interval must not be negative");
+  return io_sleep(duration);
+}
+
+static VALUE Op_timer_loop(VALUE self, VALUE seconds) {
+  (void)self;
+  RETURN_ENUMERATOR(self, 1, &seconds);
+  return io_timer_loop(io_nanoseconds(seconds));
+}
+
+static VALUE yield_nothing(VALUE argument, struct cancel_scope *scope) {
+  (void)argument, (void)scope;
+  return rb_yield_values(0);
+}
+
+static VALUE Op_timeout(int argc, VALUE *argv, VALUE self) {
+  VALUE seconds, exception, value;
+
+  (void)self;
+  rb_scan_args(argc, argv, "21", &seconds, &exception, &value);
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "timeout needs a block to run");
+  int64_t period = NIL_P(seconds) ? -1 : io_nanoseconds(seconds);
+  if (!NIL_P(seconds) && period < 0) period = 0;
+  return cancel_scope_run(period, NIL_P(exception) ? Qundef : exception, value, yield_nothing, Qnil);
+}
+
+static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
+  enum fd_direction direction = RTEST(write) ? FD_WRITE : FD_READ;
+
+  (void)self;
+  io_wait_ready(backend_base_current(), fd_of(io, direction),
+                direction == FD_WRITE ? POLLOUT : POLLIN, io);
+  return io;
+}
+
+static VALUE Op_wait_event(VALUE self, VALUE raise) {
+  struct backend_base *backend = backend_base_current();
+  VALUE value = backend_base_switch_fiber(backend, SWITCH_MUST_WAIT);
+
+  (void)self;
+  return RTEST(raise) && backend->how == RESUME_RAISE ? error_invoke(value) : value;
+}
+
+static VALUE Op_waitpid(VALUE self, VALUE pid) {
+  (void)self;
+  return io_waitpid(NUM2INT(pid));
+}
+
+static VALUE Op_close(VALUE self, VALUE io) {
+  (void)self;
+  return io_close(io);
+}
+
+static VALUE Op_fsync(int argc, VALUE *argv, VALUE self) {
+  VALUE io, datasync;
+
+  (void)self;
+  rb_scan_args(argc, argv, "11", &io, &datasync);
+  return io_fsync(io, RTEST(datasync));
+}
+
+static VALUE Op_open(int argc, VALUE *argv, VALUE self) {
+  VALUE path, flags, mode;
+
+  (void)self;
+  rb_scan_args(argc, argv, "12", &path, &flags, &mode);
+  return io_open(path, NIL_P(flags) ? O_RDONLY : NUM2INT(flags), NIL_P(mode) ? 0666 : NUM2INT(mode));
+}
+
+static VALUE Op_stat(VALUE self, VALUE path_or_io) {
+  (void)self;
+  return io_stat(path_or_io);
+}
+
+static const struct operation {
+  const char *name;
+  VALUE (*function)(ANYARGS);
+  int arity;
+} operations[] = {
+#define OPERATION(name, arity) { #name, RUBY_METHOD_FUNC(Op_##name), arity },
+  OPERATION(read, 5) OPERATION(read_loop, 2) OPERATION(feed_loop, 3)
+  OPERATION(write, -1)
+  OPERATION(recv, 4) OPERATION(recv_loop, 2) OPERATION(recv_feed_loop, 3) OPERATION(recvmsg, 7)
+  OPERATION(send, 3) OPERATION(sendv, 3) OPERATION(sendmsg, 5)
+  OPERATION(accept, 2) OPERATION(accept_loop, 2) OPERATION(connect, 3)
+  OPERATION(splice, 3) OPERATION(tee, 3) OPERATION(double_splice, 2)
+  OPERATION(splice_chunks, -1) OPERATION(chain, -1)
+  OPERATION(sleep, 1) OPERATION(timer_loop, 1) OPERATION(timeout, -1)
+  OPERATION(wait_io, 2) OPERATION(wait_event, 1)
+  OPERATION(waitpid, 1) OPERATION(close, 1) OPERATION(fsync, -1) OPERATION(open, -1)
+  OPERATION(stat, 1)
+#undef OPERATION
+  { NULL, NULL, 0 }
+};
+
+/* ---- raw buffers and the rest ---------------------------------------------------------------- */
+
+static VALUE free_raw_buffer(VALUE handle) {
+  buffer_raw_free(handle);
+  return Qnil;
+}
+
+static VALUE Polyphony_with_raw_buffer(VALUE self, VALUE size) {
+  long bytes = NUM2LONG(size);
+
+  (void)self;
+  if (bytes < 0) rb_raise(rb_eArgError, "a buffer cannot have %ld bytes", bytes);
+  VALUE handle = buffer_raw_new((size_t)bytes);
+  return rb_ensure(rb_yield, handle, free_raw_buffer, handle);
+}
+
+static VALUE Polyphony_raw_buffer_get(int argc, VALUE *argv, VALUE self) {
+  VALUE handle, length;
+  size_t size, *used;
+  char *base;
+
+  (void)self;
+  rb_scan_args(argc, argv, "11", &handle, &length);
+  buffer_raw_find(handle, &base, &size, &used);
+  size_t wanted = NIL_P(length) ? *used : NUM2SIZET(length);
+  return rb_str_new(base, (long)(wanted < size ? wanted : size));
+}
+
+static VALUE Polyphony_raw_buffer_set(VALUE self, VALUE handle, VALUE string) {
+  size_t size, *used;
+  char *base;
+
+  (void)self;
+  StringValue(string);
+  buffer_raw_find(handle, &base, &size, &used);
+  if ((size_t)RSTRING_LEN(string) > size)
+    rb_raise(rb_eArgError, "%ld bytes do not fit into a buffer of %zu", RSTRING_LEN(string), size);
+  memcpy(base, RSTRING_PTR(string), RSTRING_LEN(string));
+  *used = RSTRING_LEN(string);
+  return handle;
+}
+
+static VALUE Polyphony_raw_buffer_size(VALUE self, VALUE handle) {
+  size_t size, *used;
+  char *base;
+
+  (void)self;
+  buffer_raw_find(handle, &base, &size, &used);
+  return SIZET2NUM(size);
+}
+
+static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking) {
+  int fd = fd_of(io, FD_READ);
+  int flags = fcntl(fd, F_GETFL);
+  int wanted = RTEST(blocking) ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+
+  (void)self;
+  if (flags < 0 || (flags != wanted && fcntl(fd, F_SETFL, wanted) < 0))
+    error_raise_errno(-errno, "setting the blocking mode of a descriptor");
+  return io;
+}
+
+static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
+  int read_fd = fd_of(io, FD_READ), write_fd = fd_of(io, FD_WRITE);
+
+  (void)self;
+  io_release_waiters(read_fd);
+  if (write_fd != read_fd) io_release_waiters(write_fd);
+  return Qnil;
+}
+
+static VALUE Polyphony_after_fork(VALUE self) {
+  backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
+  return self;
+}
+
+static VALUE Polyphony_backend_kind(VALUE self) {
+  (void)self;
+  return kind_symbol(backend_base_current()->loop.driver);
+}
+
+static void define_operations(void) {
+  for (const struct operation *operation = operations; operation->name; operation++) {
+    char name[64];
+    snprintf(name, sizeof(name), "backend_%s", operation->name);
+    rb_define_method(cBackend, operation->name, operation->function, operation->arity);
+    rb_define_module_function(mPolyphony, name, operation->function, operation->arity);
+  }
+}
+
+void class_backend_init(void) {
+  rb_gc_register_address(&cBackend);
+  cBackend = rb_define_class_under(mPolyphony, "Backend", rb_cObject);
+  rb_define_alloc_func(cBackend, backend_base_allocate);
+  rb_define_method(cBackend, "initialize", Backend_initialize, 0);
+  rb_define_method(cBackend, "finalize", Backend_finalize, 0);
+  rb_define_method(cBackend, "post_fork", Backend_post_fork, 0);
+  rb_define_method(cBackend, "kind", Backend_kind, 0);
+  rb_define_method(cBackend, "poll", Backend_poll, 1);
+  rb_define_method(cBackend, "break", Backend_break, 0);
+  rb_define_method(cBackend, "stats", Backend_stats, 0);
+  rb_define_method(cBackend, "trace", Backend_trace, -1);
+  rb_define_method(cBackend, "trace_proc=", Backend_set_trace_proc, 1);
+  rb_define_method(cBackend, "idle_proc=", Backend_set_idle_proc, 1);
+  rb_define_singleton_method(cBackend, "available", Backend_s_available, 0);
+  define_operations();
+  rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
+  rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
+                            Polyphony_verify_blocking_mode, 2);
+  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
+  rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
+  rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
+  rb_define_module_function(mPolyphony, "__raw_buffer_get__", Polyphony_raw_buffer_get, -1);
+  rb_define_module_function(mPolyphony, "__raw_buffer_set__", Polyphony_raw_buffer_set, 2);
+  rb_define_module_function(mPolyphony, "__raw_buffer_size__", Polyphony_raw_buffer_size, 1);
+}

@@ -1,0 +1,241 @@
+/* class_fiber.c - what Fiber gains, and the words spin, snooze, suspend, receive. Layer 2.
+ * New names only; nothing of stock Ruby's is replaced. What is not hot is in lib/polyphony/core. */
+#include "errors.h"
+#include "fiber_life.h"
+#include "io.h"
+
+static VALUE cQueue = Qnil;
+
+static struct fiber_state *get(VALUE self) { return fiber_state_of(self); }
+
+/* A fiber with its backend known: made on demand for one that never waited. */
+static struct fiber_state *current(void) { return backend_base_fiber(backend_base_current()); }
+
+static struct fiber_state *bound(VALUE self) {
+  struct fiber_state *fiber = get(self);
+
+  if (fiber->backend) return fiber;
+  return self == rb_fiber_current() ? current() : fiber;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static void need_block(const char *word) {
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "%s needs a block to run", word);
+}
+
+static VALUE spin_in(struct fiber_state *parent, int argc, VALUE *argv) {
+  VALUE tag, caller;
+
+  need_block("spin");
+  rb_scan_args(argc, argv, "02", &tag, &caller);
+  if (!parent->backend) parent = current();
+  if (parent->ended) rb_raise(eFiberError, "a fiber that has ended cannot have children");
+  VALUE fiber = fiber_life_spin(parent, tag, rb_block_proc());
+  if (!NIL_P(caller)) FIBER_WRITE(get(fiber), caller, caller);
+  return fiber;
+}
+
+static VALUE Fiber_spin(int argc, VALUE *argv, VALUE self) {
+  return spin_in(bound(self), argc, argv);
+}
+
+static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  return spin_in(current(), argc, argv);
+}
+
+static VALUE Words_snooze(VALUE self) {
+  (void)self;
+  return backend_base_snooze(backend_base_current());
+}
+
+static VALUE Words_suspend(VALUE self) {
+  (void)self;
+  return backend_base_suspend(backend_base_current(), SWITCH_MAY_RETURN);
+}
+
+static VALUE Fiber_schedule(int argc, VALUE *argv, VALUE self) {
+  VALUE value;
+
+  rb_scan_args(argc, argv, "01", &value);
+  backend_base_schedule_value(get(self), value, false);
+  return self;
+}
+
+static VALUE Fiber_schedule_with_priority(int argc, VALUE *argv, VALUE self) {
+  VALUE value;
+
+  rb_scan_args(argc, argv, "01", &value);
+  backend_base_schedule_value(get(self), value, true);
+  return self;
+}
+
+static VALUE Fiber_await(VALUE self) { return fiber_life_await(get(self)); }
+
+static VALUE Fiber_await_all_children(VALUE self) {
+  fiber_life_await_children(bound(self));
+  return self;
+}
+
+static VALUE Fiber_shut_down(VALUE self, VALUE graceful) {
+  VALUE error = fiber_life_shut_down_children(bound(self), RTEST(graceful));
+
+  if (!NIL_P(error)) rb_exc_raise(error);
+  return self;
+}
+
+static VALUE Fiber_respawn(VALUE self, VALUE value) {
+  return fiber_life_respawn(get(self), value);
+}
+
+/* ---- the tree ------------------------------------------------------------------------------- */
+
+static VALUE Fiber_parent(VALUE self) {
+  struct fiber_state *parent = get(self)->parent;
+
+  return parent ? parent->fiber : Qnil;
+}
+
+static void check_no_cycle(struct fiber_state *parent, struct fiber_state *child) {
+  for (; parent; parent = parent->parent)
+    if (parent == child) rb_raise(eFiberError, "a fiber cannot be its own ancestor");
+}
+
+static VALUE Fiber_set_parent(VALUE self, VALUE parent) {
+  struct fiber_state *child = get(self), *new_parent = NIL_P(parent) ? NULL : bound(parent);
+
+  check_no_cycle(new_parent, child);
+  if (!child->ended) fiber_state_adopt(new_parent, child);
+  return parent;
+}
+
+static VALUE Fiber_children(VALUE self) {
+  struct fiber_state *fiber = get(self);
+  VALUE children = rb_ary_new_capa(fiber->child_count);
+
+  list_each(node, &fiber->children)
+    rb_ary_push(children, list_entry(node, struct fiber_state, sibling)->fiber);
+  return children;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static VALUE Fiber_mailbox(VALUE self) {
+  struct fiber_state *fiber = get(self);
+
+  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, rb_class_new_instance(0, NULL, cQueue));
+  return fiber->mailbox;
+}
+
+static VALUE Fiber_tell(VALUE self, VALUE message) {
+  static ID push;
+
+  if (!push) push = rb_intern("push");
+  rb_funcallv(Fiber_mailbox(self), push, 1, &message);
+  return self;
+}
+
+static VALUE Fiber_receive(VALUE self) {
+  static ID shift;
+
+  if (!shift) shift = rb_intern("shift");
+  return rb_funcallv(Fiber_mailbox(self), shift, 0, NULL);
+}
+
+static VALUE Words_receive(VALUE self) {
+  (void)self;
+  return Fiber_receive(rb_fiber_current());
+}
+
+/* ---- attributes ----------------------------------------------------------------------------- */
+
+#define ATTRIBUTE(member) \
+  static VALUE Fiber_##member(VALUE self) { return get(self)->member; } \
+  static VALUE Fiber_set_##member(VALUE self, VALUE value) { \
+    FIBER_WRITE(get(self), member, value); \
+    return value; \
+  }
+
+ATTRIBUTE(tag)
+ATTRIBUTE(monitors)
+ATTRIBUTE(monitor_mailbox)
+ATTRIBUTE(caller)
+ATTRIBUTE(auto_watcher)
+
+static VALUE Fiber_state(VALUE self) { return fiber_state_name(get(self)); }
+static VALUE Fiber_result(VALUE self) { return get(self)->result; }
+static VALUE Fiber_block(VALUE self) { return get(self)->block; }
+static VALUE Fiber_spun_p(VALUE self) { return get(self)->spun ? Qtrue : Qfalse; }
+static VALUE Fiber_main_p(VALUE self) { return bound(self)->root ? Qtrue : Qnil; }
+static VALUE Fiber_graceful_p(VALUE self) { return get(self)->graceful ? Qtrue : Qfalse; }
+
+static VALUE Fiber_set_graceful(VALUE self, VALUE value) {
+  get(self)->graceful = RTEST(value);
+  return value;
+}
+
+static VALUE Fiber_thread(VALUE self) {
+  struct fiber_state *fiber = bound(self);
+
+  return fiber->backend ? fiber->backend->thread : Qnil;
+}
+
+static VALUE Fiber_wait_reason(VALUE self) {
+  const char *reason = get(self)->wait_reason;
+
+  return reason ? rb_str_new_cstr(reason) : Qnil;
+}
+
+static void define_words(void) {
+  VALUE words = rb_define_module_under(mPolyphony, "GlobalAPI");
+
+  rb_define_private_method(words, "spin", Words_spin, -1);
+  rb_define_private_method(words, "snooze", Words_snooze, 0);
+  rb_define_private_method(words, "suspend", Words_suspend, 0);
+  rb_define_private_method(words, "receive", Words_receive, 0);
+}
+
+static void define_attributes(void) {
+  rb_define_method(cFiber, "tag", Fiber_tag, 0);
+  rb_define_method(cFiber, "tag=", Fiber_set_tag, 1);
+  rb_define_method(cFiber, "__monitors", Fiber_monitors, 0);
+  rb_define_method(cFiber, "__monitors=", Fiber_set_monitors, 1);
+  rb_define_method(cFiber, "__monitor_mailbox", Fiber_monitor_mailbox, 0);
+  rb_define_method(cFiber, "__monitor_mailbox=", Fiber_set_monitor_mailbox, 1);
+  rb_define_method(cFiber, "__caller", Fiber_caller, 0);
+  rb_define_method(cFiber, "__caller=", Fiber_set_caller, 1);
+  rb_define_method(cFiber, "__auto_watcher", Fiber_auto_watcher, 0);
+  rb_define_method(cFiber, "__auto_watcher=", Fiber_set_auto_watcher, 1);
+  rb_define_method(cFiber, "__block", Fiber_block, 0);
+  rb_define_method(cFiber, "__spun?", Fiber_spun_p, 0);
+  rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
+  rb_define_method(cFiber, "state", Fiber_state, 0);
+  rb_define_method(cFiber, "result", Fiber_result, 0);
+  rb_define_method(cFiber, "main?", Fiber_main_p, 0);
+  rb_define_method(cFiber, "thread", Fiber_thread, 0);
+  rb_define_method(cFiber, "graceful_shutdown?", Fiber_graceful_p, 0);
+  rb_define_method(cFiber, "graceful_shutdown=", Fiber_set_graceful, 1);
+}
+
+void class_fiber_init(void) {
+  rb_gc_register_address(&cQueue);
+  cQueue = rb_path2class("Polyphony::Queue");
+  rb_define_method(cFiber, "spin", Fiber_spin, -1);
+  rb_define_method(cFiber, "schedule", Fiber_schedule, -1);
+  rb_define_method(cFiber, "schedule_with_priority", Fiber_schedule_with_priority, -1);
+  rb_define_method(cFiber, "await", Fiber_await, 0);
+  rb_define_method(cFiber, "join", Fiber_await, 0);
+  rb_define_method(cFiber, "value", Fiber_await, 0);
+  rb_define_method(cFiber, "await_all_children", Fiber_await_all_children, 0);
+  rb_define_method(cFiber, "__shut_down_children", Fiber_shut_down, 1);
+  rb_define_method(cFiber, "__respawn", Fiber_respawn, 1);
+  rb_define_method(cFiber, "parent", Fiber_parent, 0);
+  rb_define_method(cFiber, "parent=", Fiber_set_parent, 1);
+  rb_define_method(cFiber, "children", Fiber_children, 0);
+  rb_define_method(cFiber, "mailbox", Fiber_mailbox, 0);
+  rb_define_method(cFiber, "<<", Fiber_tell, 1);
+  rb_define_method(cFiber, "receive", Fiber_receive, 0);
+  define_attributes();
+  define_words();
+}

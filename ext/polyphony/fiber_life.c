@@ -1,0 +1,287 @@
+/* fiber_life.c - see fiber_life.h */
+#include <stdio.h>
+#include "errors.h"
+#include "fiber_life.h"
+#include "waitlist.h"
+
+/* ---- running the block ----------------------------------------------------------------------- */
+
+struct run {
+  struct fiber_state *fiber;
+  VALUE value;
+  enum resume_how how;
+};
+
+static VALUE run_block(VALUE argument) {
+  struct run *run = (struct run *)argument;
+  VALUE block = run->fiber->block;
+
+  if (run->how == RESUME_RAISE) error_invoke(run->value);
+  /* spin(&method(:job)) with a method that takes nothing */
+  bool bare = RTEST(rb_proc_lambda_p(block)) && rb_proc_arity(block) == 0;
+  return rb_proc_call_with_block(block, !bare, &run->value, Qnil);
+}
+
+static bool is_a(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+
+static void set_result(struct fiber_state *fiber, VALUE result, bool failed) {
+  FIBER_WRITE(fiber, result, result);
+  fiber->failed = failed;
+}
+
+static VALUE name_source(VALUE argument) {
+  VALUE *pair = (VALUE *)argument;
+
+  return rb_funcall(pair[0], id_source_fiber, 1, pair[1]);
+}
+
+/* A frozen exception, or one whose class objects, stays without. */
+static void set_failure(struct fiber_state *fiber, VALUE error) {
+  VALUE pair[] = { error, fiber->fiber };
+  int state;
+
+  set_result(fiber, error, true);
+  rb_protect(name_source, (VALUE)pair, &state);
+  if (state) rb_set_errinfo(Qnil);
+}
+
+static void set_outcome(struct fiber_state *fiber, VALUE error) {
+  if (is_a(error, eMoveOn) || is_a(error, eTerminate))
+    set_result(fiber, rb_funcall(error, id_value, 0), false);
+  else
+    set_failure(fiber, error);
+}
+
+static void begin_again(struct run *run, VALUE restart) {
+  run->value = rb_funcall(restart, id_value, 0);
+  run->how = RESUME_RETURN;
+  run->fiber->mailbox = Qnil;
+}
+
+/* Returns a tag that is no exception (Thread#kill), or 0. */
+static int run_to_the_end(struct run *run) {
+  for (;;) {
+    int state;
+    VALUE result = rb_protect(run_block, (VALUE)run, &state);
+    if (!state) {
+      set_result(run->fiber, result, false);
+      return 0;
+    }
+    VALUE error = rb_errinfo();
+    if (!is_a(error, rb_eException)) return state;
+    rb_set_errinfo(Qnil);
+    if (!is_a(error, eRestart)) {
+      set_outcome(run->fiber, error);
+      return 0;
+    }
+    fiber_life_shut_down_children(run->fiber, false);
+    begin_again(run, error);
+  }
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+static void stop_child(struct fiber_state *child, bool graceful) {
+  if (graceful) child->graceful = true;
+  backend_base_schedule(child, rb_class_new_instance(0, NULL, eTerminate), RESUME_RAISE);
+}
+
+static void stop_children(struct fiber_state *fiber, bool graceful) {
+  struct list *node = fiber->children.prev;
+
+  while (node != &fiber->children) {
+    struct list *previous = node->prev;
+    stop_child(list_entry(node, struct fiber_state, sibling), graceful);
+    node = previous;
+  }
+}
+
+static VALUE park_until_child_ends(VALUE argument) {
+  struct fiber_state *child = (struct fiber_state *)argument;
+
+  return waitlist_park(&child->awaiters, child->self, "children to end");
+}
+
+VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
+  VALUE first = Qnil;
+  int state;
+
+  stop_children(fiber, graceful);
+  while (!list_empty_p(&fiber->children)) {
+    struct fiber_state *child = list_entry(fiber->children.prev, struct fiber_state, sibling);
+    rb_protect(park_until_child_ends, (VALUE)child, &state);
+    if (!state) continue;
+    VALUE error = rb_errinfo();
+    if (!is_a(error, rb_eException)) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    bool mere_stop = is_a(error, eTerminate) || is_a(error, eMoveOn);
+    if (NIL_P(first) && !mere_stop) first = error;
+  }
+  return first;
+}
+
+void fiber_life_await_children(struct fiber_state *fiber) {
+  while (!list_empty_p(&fiber->children))
+    fiber_life_await(list_entry(fiber->children.next, struct fiber_state, sibling));
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static bool awaited_by(struct fiber_state *fiber, struct fiber_state *who) {
+  return who->wait_subject == fiber->self;
+}
+
+static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
+  return !NIL_P(fiber->monitors) && RTEST(rb_ary_includes(fiber->monitors, who->fiber));
+}
+
+static void pass_error_on(struct fiber_state *fiber) {
+  struct fiber_state *parent = fiber->parent ? fiber->parent : fiber->backend->root;
+
+  if (awaited_by(fiber, parent) || monitored_by(fiber, parent)) return;
+  backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
+}
+
+static VALUE tell_monitors(VALUE argument) {
+  struct fiber_state *fiber = (struct fiber_state *)argument;
+
+  return rb_funcall(fiber->fiber, id_report_end, 0);
+}
+
+static void trace_end(struct fiber_state *fiber) {
+  VALUE event[] = { ID2SYM(rb_intern("terminate")), fiber->fiber, fiber->result };
+
+  backend_base_trace(fiber->backend, 3, event);
+}
+
+static void conclude(struct fiber_state *fiber) {
+  int state;
+
+  fiber->ended = true;
+  runqueue_remove(&fiber->backend->runqueue, fiber);
+  if (!NIL_P(fiber->monitors)) {
+    rb_protect(tell_monitors, (VALUE)fiber, &state);
+    if (state) rb_set_errinfo(Qnil);
+  }
+  if (fiber->failed) pass_error_on(fiber);
+  waitlist_wake_all(&fiber->awaiters, Qnil);
+  fiber_state_adopt(NULL, fiber);
+  fiber_state_forget(fiber);
+  if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);
+}
+
+void fiber_life_fail(struct fiber_state *fiber, VALUE error) {
+  set_failure(fiber, error);
+  conclude(fiber);
+}
+
+/* Children may wait in their ensure blocks and take their time. Exceptions scheduled on a fiber
+ * that is ending (a second stop, say) are spent on waiting. */
+static void end_children(struct fiber_state *fiber) {
+  if (list_empty_p(&fiber->children)) return;
+  VALUE error = fiber_life_shut_down_children(fiber, fiber->graceful);
+  if (!NIL_P(error)) set_failure(fiber, error);
+}
+
+/* In a forked child the forking fiber is the main one: when it ends, so does the process. */
+static void end_process(struct fiber_state *fiber) {
+  int status = 0;
+
+  if (fiber->failed) {
+    rb_set_errinfo(fiber->result);
+    status = 6;                 /* TAG_RAISE: what rb_protect answers for an exception */
+  }
+  ruby_stop(status);
+}
+
+/* Ruby continues a fiber that returns in the thread's root fiber. If that one is waiting in
+ * backend_base_switch_fiber, returning is the best way to go: the stack goes back to the pool at
+ * once, and the root takes the next entry for us. If it left otherwise (it resumed a generator
+ * which then waited), this fiber switches away and never comes back. */
+static VALUE depart(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+
+  if (backend->root->away) {
+    backend->handover = true;
+    return Qnil;
+  }
+  for (;;) backend_base_switch_fiber(backend, SWITCH_MUST_WAIT);
+}
+
+/* The block of every spun fiber: a Proc for each would cost as much as the rest of spin. Who we
+ * are is known from the switch that brought us here. */
+static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
+  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  VALUE self = fiber->self;
+  struct run run = { fiber, first, fiber->backend->how };
+  (void)data, (void)argc, (void)argv, (void)blockarg;
+
+  fiber->started = true;
+  fiber->incoming = Qundef;
+  int killed = run_to_the_end(&run);
+  if (fiber->root) end_process(fiber);
+  end_children(fiber);
+  conclude(fiber);
+  RB_GC_GUARD(self);
+  if (killed) rb_jump_tag(killed);
+  return depart(fiber);
+}
+
+/* ---- birth ----------------------------------------------------------------------------------- */
+
+static VALUE main_proc = Qnil;
+
+void fiber_life_init(void) {
+  rb_gc_register_address(&main_proc);
+  main_proc = rb_proc_new(fiber_main, Qnil);
+}
+
+static void trace_spin(struct fiber_state *fiber) {
+  VALUE event[] = { ID2SYM(rb_intern("spin")), fiber->fiber, rb_fiber_current() };
+
+  backend_base_trace(fiber->backend, 3, event);
+}
+
+VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
+  struct fiber_state *state = fiber_state_new();
+  VALUE self = state->self;
+
+  state->spun = true;
+  rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
+  FIBER_WRITE(state, tag, tag);
+  FIBER_WRITE(state, block, block);
+  state->backend = parent->backend;
+  RB_OBJ_WRITTEN(self, Qundef, parent->backend->self);
+  VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, main_proc);
+  fiber_state_attach(state, fiber);
+  fiber_state_adopt(parent, state);
+  if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
+  backend_base_schedule(state, Qnil, RESUME_RETURN);
+  RB_GC_GUARD(self);
+  return fiber;
+}
+
+VALUE fiber_life_respawn(struct fiber_state *old, VALUE value) {
+  struct fiber_state *parent = old->parent ? old->parent : old->backend->root;
+  VALUE fiber = fiber_life_spin(parent, old->tag, old->block);
+  struct fiber_state *state = fiber_state_of(fiber);
+
+  FIBER_WRITE(state, monitors, old->monitors);
+  FIBER_WRITE(state, caller, old->caller);
+  backend_base_schedule_value(state, value, false);
+  return fiber;
+}
+
+/* ---- waiting for it --------------------------------------------------------------------------- */
+
+static bool over_p(struct fiber_state *fiber) {
+  return fiber->ended || !RTEST(rb_fiber_alive_p(fiber->fiber));
+}
+
+VALUE fiber_life_await(struct fiber_state *fiber) {
+  if (fiber->fiber == rb_fiber_current())
+    rb_raise(eFiberError, "a fiber cannot await itself");
+  while (!over_p(fiber)) waitlist_park(&fiber->awaiters, fiber->self, "a fiber to end");
+  if (fiber->failed) rb_exc_raise(fiber->result);
+  return fiber->result;
+}

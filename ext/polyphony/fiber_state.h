@@ -1,0 +1,106 @@
+/* fiber_state.h - the C record of a fiber: everything the runtime knows of it, without instance
+ * variables on hot paths. Layer 1.
+ *
+ * The record is a Ruby object of its own (never shown to users) that the fiber refers to. Every
+ * VALUE in it is written through FIBER_WRITE, which does the write barrier. Pointers to other
+ * records are kept alive by the lists they stand for: a parent marks its children, a waitlist its
+ * parked fibers, a backend the fibers whose operations or timers are pending. */
+#ifndef POLYPHONY_FIBER_STATE_H
+#define POLYPHONY_FIBER_STATE_H
+
+#include "list.h"
+#include "polyphony.h"
+#include "runqueue.h"
+#include "timer_heap.h"
+
+struct backend_base;
+struct op;
+
+struct waitlist {               /* see waitlist.h */
+  struct list parked;           /* by fiber_state.parked, longest waiting first */
+  unsigned length;
+  unsigned woken;               /* woken and not running yet: what they were woken for is theirs */
+};
+
+struct fiber_state {
+  VALUE self;                   /* the wrapping object */
+  VALUE fiber;                  /* the Fiber */
+  struct backend_base *backend; /* whose queue it runs in; NULL until its first switchpoint */
+
+  /* standing */
+  bool spun : 1;                /* made by spin: ends through fiber_life.c */
+  bool root : 1;                /* a thread's first fiber, or who took its place after a fork */
+  bool started : 1;
+  bool retried : 1;             /* its stack could not be had once already */
+  bool ended : 1;               /* result is set; will not run again */
+  bool away : 1;                /* has left through backend_base_switch_fiber */
+  bool idle_ok : 1;             /* waits in suspend: may be resumed when there is nothing to do */
+  bool failed : 1;              /* ended, and result is the exception */
+  bool graceful : 1;            /* graceful_shutdown? */
+  bool oob : 1;                 /* signal fiber */
+
+  /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
+   * another: whatever is scheduled for it goes to the one that waits in its place. */
+  struct fiber_state *resumer;  /* who was running when this one turned up; or NULL */
+  struct fiber_state *proxy;    /* the other way round */
+
+  /* runqueue.c */
+  bool queued;
+  uint64_t place;
+  VALUE incoming;               /* an exception on its way in during a transfer; else Qundef */
+  VALUE pending;                /* Array of further exceptions to be delivered, or Qnil */
+
+  /* what it waits for */
+  struct list waiting;          /* in backend->waiting while an op or timer is pending */
+  struct list parked;           /* in a waitlist */
+  struct timer timer;           /* of sleep */
+  struct op *op;                /* in flight, or NULL */
+  bool op_closed;               /* its descriptor is being closed: the number tells nothing now */
+  const char *wait_reason;      /* for reports; NULL when not waiting */
+  VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
+  VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
+  VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
+  struct list scopes;           /* cancel scopes it is in, innermost first */
+
+  /* the tree */
+  struct fiber_state *parent;   /* NULL for a root or a raw fiber */
+  struct list children;         /* by sibling, oldest first */
+  struct list sibling;
+  unsigned child_count;
+
+  /* life */
+  VALUE block, args, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
+  struct waitlist awaiters;     /* fibers parked until this one ends */
+};
+
+#define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
+
+/* What a fiber's stack and frames cost beside the Ruby objects: told to the GC for spun fibers, or
+ * thousands of ended ones would wait for a collection that nothing calls for. */
+enum { FIBER_FOOTPRINT = 8192 };
+
+void fiber_state_init(void);                           /* once, at load */
+
+/* A new record; fiber is Qnil until fiber_state_attach. May run the GC. */
+struct fiber_state *fiber_state_new(void);
+void fiber_state_attach(struct fiber_state *state, VALUE fiber);
+
+/* The record of a Fiber; made on demand for fibers that are not ours (Enumerator, Fiber.new).
+ * Raises TypeError if it is not a Fiber. */
+struct fiber_state *fiber_state_of(VALUE fiber);
+/* The same, but NULL where there is no record yet. */
+struct fiber_state *fiber_state_lookup(VALUE fiber);
+struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping object */
+/* Drops what is remembered for quick look-up, when a fiber has ended. */
+void fiber_state_forget(struct fiber_state *state);
+
+/* :running :runnable :waiting :dead */
+VALUE fiber_state_name(struct fiber_state *state);
+
+/* Makes child a child of parent (NULL: of nobody); leaves the former one. */
+void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child);
+
+/* A structure that is not itself a Ruby object keeps fibers in a list: mark them. */
+void fiber_state_mark_parked(const struct list *list);
+
+#endif

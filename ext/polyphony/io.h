@@ -1,0 +1,90 @@
+/* io.h - the one wait and the operations built on it. Layer 1; everything here switches and
+ * raises unless it says otherwise. An `io` is whatever fd_of takes. */
+#ifndef POLYPHONY_IO_H
+#define POLYPHONY_IO_H
+
+#include "backend_base.h"
+#include "buffer.h"
+#include "errors.h"
+#include "fd.h"
+
+/* A fresh op; raises NoMemoryError, after giving back what the fiber has lent. */
+struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd);
+/* The same with that many zeroed bytes in op->memory. */
+struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, int fd, size_t size);
+
+/* Submits the op and waits until it is settled; always a switchpoint. Returns 0 or more, or
+ * -errno (never -EAGAIN, -EINTR). The loan of the fiber's record is returned in any case. If the
+ * fiber is woken with an exception: the op is withdrawn, what the kernel had done already is
+ * reclaimed (bytes to the read-ahead, a socket kept for the next accept, a descriptor closed), the
+ * op released, the exception raised.
+ * A plain wake, or an interjection, does not end the wait: data could be mistaken for EOF. (After
+ * it, an orphanable call may have settled with -ECANCELED: the caller makes a new one.)
+ * On return the caller releases the op. subject: what the fiber waits for, in reports. */
+int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject);
+/* The same, and releases the op. */
+int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject);
+
+/* A multishot op: submits it if it is idle, waits for its next shot; false when it has settled and
+ * there is none left. Always a switchpoint. It goes on while the caller does other things; whatever
+ * is raised here or there, the caller withdraws and releases it. */
+bool io_await_shot(struct backend_base *backend, struct op *op, struct op_shot *shot,
+                   VALUE subject);
+/* Ends an op in whatever state it is; on return it is settled or was never submitted. Does not
+ * raise: returns a tag if the thread was killed meanwhile, else 0. Switches seldom. */
+int io_withdraw(struct backend_base *backend, struct op *op);
+/* Submits all (a chain, if OP_LINKED) and waits until all are settled, for the caller to look at
+ * and release. Woken with an exception: all are withdrawn, released, and it is raised; what the
+ * kernel had done is done. After an interjection some may be settled with -ECANCELED. */
+void io_await_all(struct backend_base *backend, struct op **ops, unsigned count, VALUE subject);
+
+/* Waits until fd is ready (POLLIN, POLLOUT); returns revents; raises for -errno. */
+int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject);
+
+/* Takes part in the turn although nothing had to be waited for. */
+void io_snooze(struct backend_base *backend);
+
+/* Wakes every fiber of this thread and others that waits on fd with IOError; they let go of it
+ * before this returns. Then the caller may close it. */
+void io_release_waiters(int fd);
+
+/* io_stream.c */
+VALUE io_read(VALUE io, VALUE buffer, VALUE length, bool to_eof, long pos, bool socket);
+VALUE io_read_loop(VALUE io, size_t maxlen, bool socket);            /* yields each chunk */
+VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket);
+VALUE io_write(VALUE io, int count, const VALUE *buffers);
+VALUE io_close(VALUE io);
+VALUE io_fsync(VALUE io, bool datasync);
+VALUE io_open(VALUE path, int flags, int mode);                      /* a descriptor */
+VALUE io_stat(VALUE path_or_io);                                     /* Hash */
+int64_t io_write_all(struct backend_base *backend, int fd, const char *base, size_t length,
+                     VALUE snapshot, VALUE io);                      /* raises; total */
+
+/* io_socket.c, io_accept.c, io_connect.c */
+VALUE io_send(VALUE io, VALUE buffer, int flags);
+VALUE io_sendv(VALUE io, VALUE buffers, int flags);
+VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls);
+VALUE io_recvmsg(VALUE io, VALUE buffer, size_t maxlen, long pos, int flags, size_t maxcontrol,
+                 VALUE options);
+VALUE io_accept(VALUE server, VALUE socket_class);
+VALUE io_accept_loop(VALUE server, VALUE socket_class);              /* yields each socket */
+VALUE io_connect(VALUE socket, VALUE host, VALUE port);
+void io_keep_accepted(int fd, int socket);  /* for whoever accepts next; neither raises */
+void io_forget_accepted(int fd);        /* a listener is being closed: so are sockets kept for it */
+
+/* io_splice.c, io_chain.c */
+VALUE io_splice(VALUE source, VALUE target, long maxlen);
+VALUE io_tee(VALUE source, VALUE target, long maxlen);
+VALUE io_double_splice(VALUE source, VALUE target);
+VALUE io_splice_chunks(VALUE source, VALUE target, const VALUE affixes[4], long chunk_size);
+VALUE io_chain(int count, const VALUE *operations);
+
+/* io_time.c */
+VALUE io_sleep(int64_t nanoseconds);                   /* negative: for ever; resume value */
+VALUE io_timer_loop(int64_t nanoseconds);              /* yields at a fixed rate */
+int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not a duration */
+
+/* io_process.c */
+VALUE io_waitpid(int pid);                             /* [pid, raw status] */
+
+#endif

@@ -1,0 +1,349 @@
+/* io_await.c - the one wait; see io.h */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "io.h"
+
+struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
+  struct op *op = loop_acquire_op(&backend->loop, kind, fd);
+
+  if (op) return op;
+  buffer_return(backend_base_fiber(backend));
+  rb_memerror();
+}
+
+struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, int fd, size_t size) {
+  struct op *op = io_op(backend, kind, fd);
+
+  op->memory = calloc(1, size);
+  if (op->memory) return op;
+  loop_release_op(&backend->loop, op);
+  buffer_return(backend_base_fiber(backend));
+  rb_memerror();
+}
+
+/* News are looked at right after every call that may settle an op: an op in the list that has
+ * been given back would be a trap. */
+static void collect(struct backend_base *backend) { backend_base_collect(backend); }
+
+/* The fiber is told when the op settles; also when it has settled in place, for then it takes
+ * its turn behind the others like everyone who waited. */
+static void submit(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  op->state = OP_IDLE;
+  op->owner = fiber;
+  fiber->op = op;
+  fiber->op_closed = false;
+  backend->op_count++;
+  list_push(&backend->waiting, &fiber->waiting);
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  loop_submit(&backend->loop, op);
+  if (op_settled_p(op)) collect(backend);
+}
+
+static VALUE take_errinfo(void) {
+  VALUE error = rb_errinfo();
+
+  rb_set_errinfo(Qnil);
+  return error;
+}
+
+static void schedule_all(struct fiber_state *fiber, VALUE exceptions) {
+  for (long i = 0; i < RARRAY_LEN(exceptions); i++)
+    backend_base_schedule(fiber, RARRAY_AREF(exceptions, i), RESUME_RAISE);
+}
+
+/* Exceptions that arrive meanwhile are delivered at the next switchpoint. Thread#kill cannot be
+ * put off: its tag is returned at once, and the op is still to be waited for. */
+static int wait_for_release(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  VALUE late = rb_ary_new();
+  enum resume_how how;
+  int state = 0;
+
+  while (!op_settled_p(op)) {
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, "the kernel to let go", Qnil, &how,
+                                    &state);
+    bool killed = state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException));
+    if (killed) break;
+    if (state || how == RESUME_RAISE) rb_ary_push(late, state ? take_errinfo() : value);
+    state = 0;
+  }
+  schedule_all(fiber, late);
+  return state;
+}
+
+static void poll_in_place(struct backend_base *backend, struct op *op) {
+  while (!op_settled_p(op)) loop_poll(&backend->loop, -1);
+  collect(backend);
+}
+
+/* Nearly always settled after the first look: see "Op" in the design. Returns a tag, or 0. */
+static int withdraw(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  int state = 0;
+
+  op->owner = NULL;             /* it is awake: one more wake would end its next wait */
+  if (!op_settled_p(op)) {
+    loop_cancel(&backend->loop, op);
+    loop_poll(&backend->loop, 0);
+    collect(backend);
+    op->owner = fiber;
+    if (!op_settled_p(op)) state = wait_for_release(backend, fiber, op);
+    op->owner = NULL;
+    if (state) poll_in_place(backend, op);
+  }
+  return state;
+}
+
+/* The number of a descriptor that is being closed may be another file's by now. */
+static void reclaim(struct op *op, bool closed) {
+  if (op->result < 0) return;
+  switch (op_reclaim_policy(op->kind)) {
+    case OP_RECLAIM_BYTES:
+      if (!closed) fd_give_back(op->fd, op->as.rw.base, (size_t)op->result);
+      break;
+    case OP_RECLAIM_DESCRIPTOR:
+      if (op->kind == OP_ACCEPT && !closed) io_keep_accepted(op->fd, (int)op->result);
+      else close((int)op->result);
+      break;
+    case OP_RECLAIM_NOTHING:
+      break;
+  }
+}
+
+static void leave(struct fiber_state *fiber) {
+  fiber->op = NULL;
+  list_remove(&fiber->waiting);
+}
+
+/* Withdraws, keeps what had happened, gives back memory and op. */
+static int undo(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  int state = withdraw(backend, fiber, op);
+
+  reclaim(op, fiber->op_closed);
+  leave(fiber);
+  buffer_return(fiber);
+  loop_release_op(&backend->loop, op);
+  return state;
+}
+
+static void raise_from(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                       int state) {
+  VALUE error = rb_errinfo();
+  int killed = undo(backend, fiber, op);
+
+  rb_set_errinfo(error);
+  rb_jump_tag(killed ? killed : state);
+}
+
+/* A worker goes on with the call and with its memory: the caller has to begin with a new one. */
+static bool orphaned_p(const struct op *op) {
+  return op->kind == OP_CALL && op->as.call.orphanable && !op->memory;
+}
+
+/* An interjection runs on this fiber and may wait itself. So the op is withdrawn, what was lent is
+ * put aside (still pinned), and the op begins anew afterwards unless it turns out to be done. */
+static void interject(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                      VALUE interjection) {
+  VALUE lent = fiber->lent, held = fiber->held;
+  int state = withdraw(backend, fiber, op);
+
+  leave(fiber);
+  FIBER_WRITE(fiber, held, rb_ary_new_from_args(2, held, lent));
+  fiber->lent = Qnil;
+  if (!state) rb_protect(error_invoke, interjection, &state);
+  FIBER_WRITE(fiber, lent, lent);
+  FIBER_WRITE(fiber, held, held);
+  if (state) raise_from(backend, fiber, op, state);
+  if (op->result == -ECANCELED && !orphaned_p(op)) submit(backend, fiber, op);
+}
+
+static void deliver(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                    VALUE exception) {
+  int killed = undo(backend, fiber, op);
+
+  if (killed) rb_jump_tag(killed);
+  error_invoke(exception);
+}
+
+int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  int state;
+
+  submit(backend, fiber, op);
+  do {
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
+                                    &how, &state);
+    if (state) raise_from(backend, fiber, op, state);
+    if (how == RESUME_RETURN) continue;
+    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, value);
+    else deliver(backend, fiber, op, value);
+  } while (!op_settled_p(op));
+  leave(fiber);
+  buffer_return(fiber);
+  return op->result;
+}
+
+int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
+  int64_t result = io_await(backend, op, subject);
+
+  loop_release_op(&backend->loop, op);
+  return result;
+}
+
+/* ---- several at once, or one that goes on ----------------------------------------------------- */
+
+static void enlist(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  op->owner = fiber;
+  fiber->op = op;
+  list_remove(&fiber->waiting);
+  list_push(&backend->waiting, &fiber->waiting);
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+}
+
+static void unlist(struct fiber_state *fiber, struct op *op) {
+  op->owner = NULL;
+  leave(fiber);
+}
+
+static bool has_news_p(const struct op *op) {
+  return op_settled_p(op) || op->shots_head != op->shots_tail;
+}
+
+/* What is there already is taken in turn, behind the others who may run. */
+bool io_await_shot(struct backend_base *backend, struct op *op, struct op_shot *shot,
+                   VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  int state;
+
+  do {
+    enlist(backend, fiber, op);
+    if (op->state == OP_IDLE) {
+      backend->op_count++;
+      loop_submit(&backend->loop, op);
+      collect(backend);
+    }
+    if (has_news_p(op)) backend_base_schedule(fiber, Qnil, RESUME_RETURN);
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
+                                    &how, &state);
+    unlist(fiber, op);
+    if (state) rb_jump_tag(state);
+    if (how == RESUME_RAISE) error_invoke(value);
+  } while (!has_news_p(op));
+  return loop_shift_shot(op, shot);
+}
+
+int io_withdraw(struct backend_base *backend, struct op *op) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+
+  if (op->state == OP_IDLE || op_settled_p(op)) return 0;
+  enlist(backend, fiber, op);
+  int state = withdraw(backend, fiber, op);
+  unlist(fiber, op);
+  return state;
+}
+
+static bool all_settled_p(struct op **ops, unsigned count) {
+  while (count > 0 && op_settled_p(ops[count - 1])) count--;
+  return count == 0;
+}
+
+/* The first pass tells the driver about all of them, so one look at the kernel is enough. */
+static int withdraw_all(struct backend_base *backend, struct op **ops, unsigned count) {
+  int state = 0;
+
+  for (unsigned i = 0; i < count; i++) ops[i]->owner = NULL;
+  for (unsigned i = 0; i < count; i++) loop_cancel(&backend->loop, ops[i]);
+  for (unsigned i = 0; i < count; i++) {
+    int killed = io_withdraw(backend, ops[i]);
+    if (killed) state = killed;
+  }
+  return state;
+}
+
+static void submit_all(struct backend_base *backend, struct fiber_state *fiber, struct op **ops,
+                       unsigned count) {
+  for (unsigned i = 0; i < count; i++) {
+    enlist(backend, fiber, ops[i]);
+    loop_submit(&backend->loop, ops[i]);
+  }
+  backend->op_count += count;
+  collect(backend);
+}
+
+static void release_all(struct backend_base *backend, struct op **ops, unsigned count) {
+  for (unsigned i = 0; i < count; i++) loop_release_op(&backend->loop, ops[i]);
+}
+
+/* An interjection, too, ends all of them; the caller goes on where they ended. */
+void io_await_all(struct backend_base *backend, struct op **ops, unsigned count, VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  VALUE value, error;
+  int state, killed;
+
+  submit_all(backend, fiber, ops, count);
+  do value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(ops[0]->kind), subject,
+                               &how, &state);
+  while (!state && how == RESUME_RETURN && !all_settled_p(ops, count));
+  error = rb_errinfo();
+  killed = withdraw_all(backend, ops, count);
+  leave(fiber);
+  buffer_return(fiber);
+  if (!state && !killed && how == RESUME_RAISE) {
+    rb_protect(error_invoke, value, &state);
+    error = rb_errinfo();
+  }
+  if (!state && !killed) return;
+  release_all(backend, ops, count);
+  if (!killed) rb_set_errinfo(error);
+  rb_jump_tag(killed ? killed : state);
+}
+
+int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject) {
+  struct op *op = io_op(backend, OP_POLL, fd);
+
+  op->as.poll.events = events;
+  int64_t result = io_perform(backend, op, subject);
+  if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
+  return (int)result;
+}
+
+void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void tell_closed(struct fiber_state *fiber) {
+  fiber->op_closed = true;
+  backend_base_schedule(fiber, rb_exc_new_cstr(rb_eIOError, "stream closed in another thread"),
+                        RESUME_RAISE);
+}
+
+static void release_here(struct backend_base *backend, int fd) {
+  struct op *op, *next;
+
+  for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
+    next = op->fd_next;
+    if (op->owner) tell_closed(op->owner);
+    loop_cancel(&backend->loop, op);
+  }
+  loop_forget_fd(&backend->loop, fd);
+  collect(backend);
+}
+
+/* Another thread's loop is not ours to touch; its list of waiting fibers is, under the GVL. */
+static void release_there(struct backend_base *backend, int fd) {
+  list_each(node, &backend->waiting) {
+    struct fiber_state *fiber = list_entry(node, struct fiber_state, waiting);
+    if (fiber->op && fiber->op->fd == fd) tell_closed(fiber);
+  }
+}
+
+void io_release_waiters(int fd) {
+  struct backend_base *mine = backend_base_current();
+
+  release_here(mine, fd);
+  backend_base_each(release_there, mine, fd);
+  fd_forget(fd);
+}

@@ -1,0 +1,291 @@
+/* io_socket.c - sending, and messages with an address; see io.h
+ *
+ * There is no kind of op for sendmsg and recvmsg: they are tried without waiting, and what is waited
+ * for is only that the socket becomes ready. So a cancelled one has taken no datagram. */
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/un.h>
+#include "io.h"
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+
+#define MOST_CONTROL 65536              /* bytes of control data; the kernel's own limit is lower */
+
+/* ---- send ----------------------------------------------------------------------------------- */
+
+/* With MSG_WAITALL a long text is one op and one wake instead of many: the driver sends the rest
+ * by itself. Where the kernel does not know that, it is short and we go on. */
+static int64_t send_some(struct backend_base *backend, VALUE io, VALUE snapshot, const char *base,
+                         size_t length, int flags) {
+  int fd = fd_of(io, FD_WRITE);
+
+  buffer_lend_snapshot(backend_base_fiber(backend), snapshot);
+  struct op *op = io_op(backend, OP_SEND, fd);
+  op->as.rw.base = (char *)base;
+  op->as.rw.len = length;
+  op->as.rw.flags = flags & MSG_DONTWAIT ? flags : flags | MSG_WAITALL;
+  int64_t sent = io_perform(backend, op, io);
+  if (sent < 0) error_raise_errno(sent, "send");
+  return sent;
+}
+
+VALUE io_send(VALUE io, VALUE buffer, int flags) {
+  struct backend_base *backend = backend_base_current();
+  const char *base;
+  size_t length, sent = 0;
+
+  fd_of(io, FD_WRITE);          /* flushes, which may switch, before we look at the buffer */
+  VALUE snapshot = buffer_snapshot(buffer, &base, &length);
+  do sent += (size_t)send_some(backend, io, snapshot, base + sent, length - sent, flags);
+  while (sent < length);
+  RB_GC_GUARD(snapshot);        /* base points into it */
+  return SIZET2NUM(sent);
+}
+
+/* Byte by byte: strings of different encodings are no obstacle, as they are to Array#join. */
+VALUE io_sendv(VALUE io, VALUE buffers, int flags) {
+  VALUE joined = rb_str_buf_new(0);
+
+  Check_Type(buffers, T_ARRAY);
+  for (long i = 0; i < RARRAY_LEN(buffers); i++) {
+    const char *base;
+    size_t length;
+    VALUE snapshot = buffer_snapshot(RARRAY_AREF(buffers, i), &base, &length);
+    rb_str_cat(joined, base, (long)length);
+    RB_GC_GUARD(snapshot);      /* base points into it */
+  }
+  return io_send(io, joined, flags);
+}
+
+/* ---- waiting for a message ------------------------------------------------------------------ */
+
+static int readiness(int flags, int usual) {
+#ifdef MSG_ERRQUEUE
+  if (flags & MSG_ERRQUEUE) return 0;   /* POLLERR comes unasked */
+#endif
+  return flags & MSG_OOB ? POLLPRI : usual;
+}
+
+/* Raises unless it was a reason to try again. snapshot: what is lent meanwhile, or Qundef. */
+static void wait_or_raise(struct backend_base *backend, VALUE io, int fd, int flags, int events,
+                          const char *doing, VALUE snapshot) {
+  int error = errno;
+
+  if (error == EINTR) return;
+  bool would_block = error == EAGAIN || error == EWOULDBLOCK;
+  if (!would_block || (flags & MSG_DONTWAIT)) error_raise_errno(-error, doing);
+  if (snapshot != Qundef) buffer_lend_snapshot(backend_base_fiber(backend), snapshot);
+  io_wait_ready(backend, fd, readiness(flags, events), io);
+}
+
+/* ---- recvmsg -------------------------------------------------------------------------------- */
+
+static VALUE ip_address(const struct sockaddr *address, socklen_t length) {
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  const char *family = address->sa_family == AF_INET ? "AF_INET" : "AF_INET6";
+
+  if (getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) return Qnil;
+  VALUE name = rb_str_new_cstr(host);
+  return rb_ary_new_from_args(4, rb_str_new_cstr(family), INT2NUM(atoi(port)), name, name);
+}
+
+/* A path ends at its NUL, if it has one; an abstract name begins with one and ends with length. */
+static VALUE unix_address(const struct sockaddr_un *address, socklen_t length) {
+  size_t head = offsetof(struct sockaddr_un, sun_path);
+  size_t room = length > head ? length - head : 0;
+  bool abstract = room > 0 && address->sun_path[0] == '\0';
+
+  if (!abstract) room = strnlen(address->sun_path, room);
+  return rb_ary_new_from_args(2, rb_str_new_cstr("AF_UNIX"),
+                              rb_str_new(address->sun_path, (long)room));
+}
+
+/* As IPSocket#addr gives it, without asking for names. */
+static VALUE address_array(const struct sockaddr_storage *address, socklen_t length) {
+  if (length < sizeof(sa_family_t)) return Qnil;
+  switch (address->ss_family) {
+    case AF_INET:
+    case AF_INET6: return ip_address((const struct sockaddr *)address, length);
+    case AF_UNIX:  return unix_address((const struct sockaddr_un *)address, length);
+    default:       return Qnil;
+  }
+}
+
+/* We have no control buffer on purpose: the kernel then closes descriptors that were sent to us,
+ * and says MSG_CTRUNC among the flags. */
+static ssize_t receive(int fd, char *base, size_t length, int flags, struct msghdr *message,
+                       struct sockaddr_storage *address) {
+  struct iovec iov = { .iov_base = base, .iov_len = length };
+
+  *message = (struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1, .msg_name = address,
+                              .msg_namelen = sizeof(*address) };
+  ssize_t received = recvmsg(fd, message, flags | MSG_DONTWAIT);
+  message->msg_iov = NULL;
+  return received;
+}
+
+/* What a cancelled read had taken comes first; whose it was is not known any more. */
+static ssize_t receive_or_take(int fd, char *base, size_t length, int flags, struct msghdr *message,
+                               struct sockaddr_storage *address) {
+  size_t taken = flags & MSG_PEEK ? 0 : fd_take_ahead(fd, base, length);
+
+  if (!taken) return receive(fd, base, length, flags, message, address);
+  *message = (struct msghdr){ 0 };
+  return (ssize_t)taken;
+}
+
+/* Only a stream has an end; a datagram may be empty. */
+static bool stream_p(int fd) {
+  int type = SOCK_DGRAM;
+  socklen_t length = sizeof(type);
+
+  getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length);
+  return type == SOCK_STREAM || type == SOCK_SEQPACKET;
+}
+
+/* Nothing came: a String has its length again. */
+static void restore(struct buffer *buffer) {
+  if (RB_TYPE_P(buffer->object, T_STRING)) rb_str_set_len(buffer->object, (long)buffer->size);
+}
+
+VALUE io_recvmsg(VALUE io, VALUE object, size_t maxlen, long pos, int flags, size_t maxcontrol,
+                 VALUE options) {
+  struct backend_base *backend = backend_base_current();
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  struct sockaddr_storage address;
+  struct msghdr message;
+
+  (void)maxcontrol, (void)options;      /* see receive() */
+  io_snooze(backend);           /* now, not afterwards: an exception must not cost the message */
+  for (;;) {
+    int fd = fd_of(io, FD_READ);
+    struct buffer buffer = buffer_for_filling(object, pos);
+    long start = buffer.pos;
+    size_t length = maxlen;
+    char *base = buffer_lend(&buffer, fiber, &length);
+    ssize_t received = receive_or_take(fd, base, length, flags, &message, &address);
+    int error = errno;
+    buffer_return(fiber);
+    if (received < 0) {
+      restore(&buffer);
+      errno = error;
+      wait_or_raise(backend, io, fd, flags, POLLIN, "recvmsg", Qundef);
+      continue;
+    }
+    if (received == 0 && length > 0 && stream_p(fd)) {
+      restore(&buffer);
+      return Qnil;
+    }
+    buffer_advance(&buffer, (size_t)received);
+    return rb_ary_new_from_args(3, buffer_finish(&buffer, start),
+                                address_array(&address, message.msg_namelen),
+                                INT2NUM(message.msg_flags));
+  }
+}
+
+/* ---- sendmsg -------------------------------------------------------------------------------- */
+
+static VALUE destination(VALUE address) {
+  ID to_sockaddr = rb_intern("to_sockaddr");
+
+  if (NIL_P(address)) return Qnil;
+  if (rb_respond_to(address, to_sockaddr)) address = rb_funcall(address, to_sockaddr, 0);
+  StringValue(address);
+  return rb_str_new_frozen(address);
+}
+
+/* [level, type, data], or what answers to these, as Socket::AncillaryData does. */
+static void control_parts(VALUE control, int *level, int *type, VALUE *data) {
+  static const char *const names[] = { "level", "type", "data" };
+  VALUE parts[3];
+
+  for (int i = 0; i < 3; i++) {
+    if (RB_TYPE_P(control, T_ARRAY)) parts[i] = rb_ary_entry(control, i);
+    else parts[i] = rb_check_funcall(control, rb_intern(names[i]), 0, NULL);
+  }
+  if (!RB_INTEGER_TYPE_P(parts[0]) || !RB_INTEGER_TYPE_P(parts[1]) ||
+      !RB_TYPE_P(parts[2], T_STRING))
+    rb_raise(rb_eArgError, "control data is a Socket::AncillaryData or [level, type, data] with two "
+             "Integers and a String, got %"PRIsVALUE, rb_inspect(control));
+  *level = NUM2INT(parts[0]);
+  *type = NUM2INT(parts[1]);
+  *data = parts[2];
+}
+
+static void append_control(VALUE packed, VALUE control) {
+  long start = RSTRING_LEN(packed);
+  int level, type;
+  VALUE data;
+
+  control_parts(control, &level, &type, &data);
+  size_t length = RSTRING_LEN(data), space = CMSG_SPACE(length);
+  if (start + space > MOST_CONTROL) rb_raise(rb_eArgError, "more than 64 KiB of control data");
+  rb_str_resize(packed, start + (long)space);
+  struct cmsghdr *header = (struct cmsghdr *)(RSTRING_PTR(packed) + start);
+  memset(header, 0, space);
+  header->cmsg_level = level;
+  header->cmsg_type = type;
+  header->cmsg_len = CMSG_LEN(length);
+  memcpy(CMSG_DATA(header), RSTRING_PTR(data), length);
+}
+
+static VALUE pack_controls(VALUE controls) {
+  VALUE packed = rb_str_buf_new(0);
+
+  if (NIL_P(controls)) return packed;
+  Check_Type(controls, T_ARRAY);
+  for (long i = 0; i < RARRAY_LEN(controls); i++) append_control(packed, RARRAY_AREF(controls, i));
+  return packed;
+}
+
+/* Everything a message is made of, held on the stack of the caller. */
+struct outgoing {
+  VALUE snapshot, address, controls;
+  const char *base;
+  size_t length;
+};
+
+/* Control data goes along with the first byte only. */
+static ssize_t try_send(int fd, const struct outgoing *out, size_t sent, int flags) {
+  struct iovec iov = { .iov_base = (char *)out->base + sent, .iov_len = out->length - sent };
+  struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+  if (!NIL_P(out->address)) {
+    message.msg_name = RSTRING_PTR(out->address);
+    message.msg_namelen = (socklen_t)RSTRING_LEN(out->address);
+  }
+  if (sent == 0 && RSTRING_LEN(out->controls) > 0) {
+    message.msg_control = RSTRING_PTR(out->controls);
+    message.msg_controllen = RSTRING_LEN(out->controls);
+  }
+  return sendmsg(fd, &message, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls) {
+  struct backend_base *backend = backend_base_current();
+  struct outgoing out = { .address = destination(address), .controls = pack_controls(controls) };
+  size_t sent = 0;
+  bool done = false;
+
+  fd_of(io, FD_WRITE);          /* flushes; that and snoozing come before we look at the buffer */
+  io_snooze(backend);
+  out.snapshot = buffer_snapshot(buffer, &out.base, &out.length);
+  while (!done) {
+    int fd = fd_of(io, FD_WRITE);
+    ssize_t result = try_send(fd, &out, sent, flags);
+    if (result < 0) {
+      wait_or_raise(backend, io, fd, flags, POLLOUT, "sendmsg", out.snapshot);
+      continue;
+    }
+    sent += (size_t)result;
+    done = sent >= out.length;
+  }
+  RB_GC_GUARD(out.snapshot);    /* out.base points into it, try_send into the other two */
+  RB_GC_GUARD(out.address);
+  RB_GC_GUARD(out.controls);
+  return SIZET2NUM(sent);
+}

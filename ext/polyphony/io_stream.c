@@ -1,0 +1,365 @@
+/* io_stream.c - reading, writing, opening, closing; see io.h */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include "io.h"
+
+enum {
+  FIRST_CHUNK = 8192,           /* of a read whose length is not known */
+  LAST_CHUNK  = 1 << 20,
+};
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+struct reader {
+  struct backend_base *backend;
+  VALUE io;
+  int fd;
+  enum op_kind kind;            /* OP_READ or OP_RECV */
+  struct buffer buffer;
+  long start;                   /* where in the buffer this read began */
+};
+
+/* Bytes that Ruby's own buffer of the IO holds, after a gets for instance, come first. */
+static size_t take_buffered(struct reader *reader, size_t length) {
+  rb_io_t *file;
+
+  if (!RB_TYPE_P(reader->io, T_FILE)) return 0;
+  GetOpenFile(reader->io, file);
+  if (!rb_io_read_pending(file)) return 0;
+  VALUE bytes = rb_funcall(reader->io, rb_intern("read_nonblock"), 1, SIZET2NUM(length));
+  char *base = buffer_lend(&reader->buffer, backend_base_fiber(reader->backend), &length);
+  if ((size_t)RSTRING_LEN(bytes) < length) length = RSTRING_LEN(bytes);
+  memcpy(base, RSTRING_PTR(bytes), length);
+  buffer_return(backend_base_fiber(reader->backend));
+  RB_GC_GUARD(bytes);
+  return length;
+}
+
+/* The switch comes before the bytes are taken: an exception delivered there loses none. */
+static size_t take_ahead(struct reader *reader, size_t length) {
+  struct fiber_state *fiber = backend_base_fiber(reader->backend);
+
+  if (!fd_ahead_count || !fd_has_ahead(reader->fd)) return 0;
+  io_snooze(reader->backend);
+  char *base = buffer_lend(&reader->buffer, fiber, &length);
+  size_t taken = fd_take_ahead(reader->fd, base, length);
+  buffer_return(fiber);
+  return taken;
+}
+
+static size_t read_from_kernel(struct reader *reader, size_t length) {
+  struct backend_base *backend = reader->backend;
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  char *base = buffer_lend(&reader->buffer, fiber, &length);
+  struct op *op = io_op(backend, reader->kind, reader->fd);
+
+  op->as.rw.base = base;
+  op->as.rw.len = length;
+  op->as.rw.offset = -1;
+  int64_t result = io_perform(backend, op, reader->io);
+  if (result < 0) error_raise_errno(result, op_kind_name(reader->kind));
+  return (size_t)result;
+}
+
+/* At least one byte unless EOF (0) or length is 0. */
+static size_t read_some(struct reader *reader, size_t length) {
+  size_t count = take_buffered(reader, length);
+
+  if (!count) count = take_ahead(reader, length);
+  if (!count) count = read_from_kernel(reader, length);
+  buffer_advance(&reader->buffer, count);
+  return count;
+}
+
+static void read_exactly(struct reader *reader, size_t length) {
+  while (length > 0) {
+    size_t count = read_some(reader, length);
+    if (!count) break;
+    length -= count;
+  }
+}
+
+static void read_to_end(struct reader *reader) {
+  size_t chunk = FIRST_CHUNK;
+
+  while (read_some(reader, chunk) > 0)
+    if (chunk < LAST_CHUNK) chunk *= 2;
+}
+
+static struct reader reader_new(VALUE io, VALUE object, long pos, bool socket) {
+  struct reader reader = {
+    .backend = backend_base_current(),
+    .io = io,
+    .fd = fd_of(io, FD_READ),
+    .kind = socket ? OP_RECV : OP_READ,
+    .buffer = buffer_for_filling(object, pos),
+  };
+
+  reader.start = reader.buffer.pos;
+  return reader;
+}
+
+static size_t checked_length(VALUE length) {
+  long number = NUM2LONG(length);
+
+  if (number < 0) rb_raise(rb_eArgError, "negative length %ld given", number);
+  return (size_t)number;
+}
+
+static size_t fitting(struct reader *reader, size_t length) {
+  size_t room = reader->buffer.size - reader->buffer.pos;
+
+  if (RB_TYPE_P(reader->buffer.object, T_STRING) || length <= room) return length;
+  return room;
+}
+
+VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool socket) {
+  struct reader reader = reader_new(io, object, pos, socket);
+  bool raw = !RB_TYPE_P(reader.buffer.object, T_STRING);
+  size_t wanted = NIL_P(length) ? (raw ? fitting(&reader, SIZE_MAX) : 0)
+                                : fitting(&reader, checked_length(length));
+
+  if (NIL_P(length) && !raw) read_to_end(&reader);
+  else if (to_eof || NIL_P(length)) read_exactly(&reader, wanted);
+  else if (wanted > 0) read_some(&reader, wanted);
+  bool eof = reader.buffer.pos == reader.start && (NIL_P(length) || wanted > 0);
+  VALUE result = buffer_finish(&reader.buffer, reader.start);
+  RB_GC_GUARD(io);
+  return eof ? Qnil : result;
+}
+
+/* Calls each with every chunk until EOF. A String of its own for each: the taker may keep it. */
+static VALUE each_chunk(VALUE io, size_t maxlen, bool socket, void (*each)(VALUE, void *),
+                        void *context) {
+  if (maxlen == 0) rb_raise(rb_eArgError, "maxlen must be positive");
+  for (;;) {
+    struct reader reader = reader_new(io, Qnil, 0, socket);
+    if (!read_some(&reader, maxlen)) break;
+    each(buffer_finish(&reader.buffer, 0), context);
+  }
+  return io;
+}
+
+static void yield_chunk(VALUE chunk, void *context) {
+  (void)context;
+  rb_yield(chunk);
+}
+
+VALUE io_read_loop(VALUE io, size_t maxlen, bool socket) {
+  return each_chunk(io, maxlen, socket, yield_chunk, NULL);
+}
+
+struct feed {
+  VALUE receiver;
+  ID method;
+};
+
+static void feed_chunk(VALUE chunk, void *context) {
+  struct feed *feed = context;
+
+  if (rb_block_given_p())
+    rb_funcall_with_block(feed->receiver, feed->method, 1, &chunk, rb_block_proc());
+  else
+    rb_funcall(feed->receiver, feed->method, 1, chunk);
+}
+
+VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket) {
+  struct feed feed = { receiver, method };
+
+  return each_chunk(io, FIRST_CHUNK, socket, feed_chunk, &feed);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+int64_t io_write_all(struct backend_base *backend, int fd, const char *base, size_t length,
+                     VALUE snapshot, VALUE io) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  size_t done = 0;
+
+  do {
+    buffer_lend_snapshot(fiber, snapshot);
+    struct op *op = io_op(backend, OP_WRITE, fd);
+    op->as.rw.base = (char *)base + done;
+    op->as.rw.len = length - done;
+    op->as.rw.offset = -1;
+    int64_t result = io_perform(backend, op, io);
+    if (result < 0) error_raise_errno(result, "write");
+    done += (size_t)result;
+  } while (done < length);
+  RB_GC_GUARD(snapshot);
+  return (int64_t)length;
+}
+
+struct gather {
+  VALUE snapshots;              /* Array: keeps them, and is what is lent */
+  struct iovec *iov;            /* in a hidden String's bytes while growing the op's own */
+  unsigned count;
+  size_t total;
+};
+
+static struct gather gather_new(int count, const VALUE *buffers, VALUE *memory) {
+  struct gather gather = { rb_ary_new_capa(count), NULL, (unsigned)count, 0 };
+
+  gather.iov = rb_alloc_tmp_buffer(memory, (long)(count * sizeof(struct iovec)));
+  for (int i = 0; i < count; i++) {
+    const char *base;
+    size_t length;
+    rb_ary_push(gather.snapshots, buffer_snapshot(buffers[i], &base, &length));
+    gather.iov[i] = (struct iovec){ (void *)base, length };
+    gather.total += length;
+  }
+  return gather;
+}
+
+static void gather_skip(struct gather *gather, size_t count) {
+  while (gather->count && count >= gather->iov->iov_len) {
+    count -= gather->iov->iov_len;
+    gather->iov++;
+    gather->count--;
+  }
+  if (!gather->count) return;
+  gather->iov->iov_base = (char *)gather->iov->iov_base + count;
+  gather->iov->iov_len -= count;
+}
+
+static int64_t write_gathered(struct backend_base *backend, int fd, struct gather *gather, VALUE io) {
+  unsigned count = gather->count < IOV_MAX ? gather->count : IOV_MAX;
+  buffer_lend_snapshot(backend_base_fiber(backend), gather->snapshots);
+  struct op *op = io_op_with_memory(backend, OP_WRITEV, fd, count * sizeof(struct iovec));
+
+  memcpy(op->memory, gather->iov, count * sizeof(struct iovec));
+  op->as.vec.iov = op->memory;
+  op->as.vec.count = count;
+  op->as.vec.offset = -1;
+  return io_perform(backend, op, io);
+}
+
+static VALUE write_vector(VALUE io, int fd, int count, const VALUE *buffers) {
+  struct backend_base *backend = backend_base_current();
+  VALUE memory = Qnil;
+  struct gather gather = gather_new(count, buffers, &memory);
+
+  while (gather.count > 0) {
+    int64_t result = write_gathered(backend, fd, &gather, io);
+    if (result < 0) error_raise_errno(result, "write");
+    gather_skip(&gather, (size_t)result);
+  }
+  RB_GC_GUARD(gather.snapshots);
+  rb_free_tmp_buffer(&memory);
+  return SIZET2NUM(gather.total);
+}
+
+VALUE io_write(VALUE io, int count, const VALUE *buffers) {
+  int fd = fd_of(io, FD_WRITE);
+  const char *base;
+  size_t length;
+
+  if (count == 0) return INT2FIX(0);
+  if (count > 1) return write_vector(io, fd, count, buffers);
+  VALUE snapshot = buffer_snapshot(buffers[0], &base, &length);
+  return LL2NUM(io_write_all(backend_base_current(), fd, base, length, snapshot, io));
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+static VALUE close_descriptor(int fd) {
+  struct backend_base *backend = backend_base_current();
+  int64_t result = io_perform(backend, io_op(backend, OP_CLOSE, fd), INT2NUM(fd));
+
+  if (result < 0) error_raise_errno(result, "close");
+  return Qnil;
+}
+
+/* An IO is closed by Ruby, which has more to put in order than the descriptor. */
+VALUE io_close(VALUE io) {
+  if (RB_INTEGER_TYPE_P(io)) {
+    io_release_waiters(NUM2INT(io));
+    return close_descriptor(NUM2INT(io));
+  }
+  if (rb_respond_to(io, id_closed_p) && RTEST(rb_funcall(io, id_closed_p, 0))) return Qnil;
+  io_release_waiters(fd_of(io, FD_READ));
+  rb_funcall(io, id_close, 0);
+  io_snooze(backend_base_current());
+  return Qnil;
+}
+
+VALUE io_fsync(VALUE io, bool datasync) {
+  struct backend_base *backend = backend_base_current();
+  struct op *op = io_op(backend, OP_FSYNC, fd_of(io, FD_WRITE));
+
+  op->as.fsync.datasync = datasync;
+  int64_t result = io_perform(backend, op, io);
+  if (result < 0) error_raise_errno(result, datasync ? "fdatasync" : "fsync");
+  return INT2FIX(0);
+}
+
+/* The path lives in op->memory: the kernel or a worker may read it after Ruby has moved on. */
+static struct op *path_op(struct backend_base *backend, enum op_kind kind, VALUE path, size_t extra) {
+  const char *string = StringValueCStr(path);
+  size_t size = strlen(string) + 1;
+  struct op *op = io_op_with_memory(backend, kind, -1, extra + size);
+
+  memcpy((char *)op->memory + extra, string, size);
+  return op;
+}
+
+VALUE io_open(VALUE path, int flags, int mode) {
+  struct backend_base *backend = backend_base_current();
+  VALUE name = rb_get_path(path);
+  struct op *op = path_op(backend, OP_OPEN, name, 0);
+
+  op->as.open.path = op->memory;
+  op->as.open.flags = flags;
+  op->as.open.mode = (mode_t)mode;
+  int64_t result = io_perform(backend, op, name);
+  if (result < 0) error_raise_errno(result, RSTRING_PTR(name));
+  return INT2NUM((int)result);
+}
+
+static VALUE timestamp(const struct statx_timestamp *stamp) {
+  struct timespec time = { stamp->tv_sec, stamp->tv_nsec };
+
+  return rb_time_timespec_new(&time, INT_MAX);
+}
+
+static void put(VALUE hash, const char *name, VALUE value) {
+  rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
+}
+
+static VALUE stat_hash(const struct statx *st) {
+  VALUE hash = rb_hash_new();
+
+  put(hash, "mode", UINT2NUM(st->stx_mode));
+  put(hash, "nlink", UINT2NUM(st->stx_nlink));
+  put(hash, "uid", UINT2NUM(st->stx_uid));
+  put(hash, "gid", UINT2NUM(st->stx_gid));
+  put(hash, "size", ULL2NUM(st->stx_size));
+  put(hash, "blocks", ULL2NUM(st->stx_blocks));
+  put(hash, "ino", ULL2NUM(st->stx_ino));
+  put(hash, "atime", timestamp(&st->stx_atime));
+  put(hash, "mtime", timestamp(&st->stx_mtime));
+  put(hash, "ctime", timestamp(&st->stx_ctime));
+  return hash;
+}
+
+VALUE io_stat(VALUE path_or_io) {
+  struct backend_base *backend = backend_base_current();
+  bool by_path = RB_TYPE_P(path_or_io, T_STRING) || rb_respond_to(path_or_io, rb_intern("to_path"));
+  VALUE name = by_path && !RB_TYPE_P(path_or_io, T_FILE) ? rb_get_path(path_or_io) : rb_str_new(NULL, 0);
+  int fd = RSTRING_LEN(name) ? -1 : fd_of(path_or_io, FD_READ);
+  struct op *op = path_op(backend, OP_STAT, name, sizeof(struct statx));
+
+  op->fd = fd;
+  op->as.stat.buf = op->memory;
+  op->as.stat.path = (char *)op->memory + sizeof(struct statx);
+  op->as.stat.flags = fd < 0 ? 0 : AT_EMPTY_PATH;
+  op->as.stat.mask = STATX_BASIC_STATS;
+  int64_t result = io_await(backend, op, path_or_io);
+  struct statx st = *op->as.stat.buf;
+  loop_release_op(&backend->loop, op);
+  if (result < 0) error_raise_errno(result, RSTRING_PTR(name));
+  return stat_hash(&st);
+}

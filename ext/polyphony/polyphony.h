@@ -1,0 +1,26 @@
+/* polyphony.h - what every file of layers 1 and 2 sees: Ruby, compat, our IDs and modules. */
+#ifndef POLYPHONY_H
+#define POLYPHONY_H
+
+#include "compat.h"
+
+#define ID_ENTRY(name, string) extern ID id_##name;
+#include "ids.def"
+#undef ID_ENTRY
+
+extern VALUE mPolyphony;                /* module Polyphony */
+extern VALUE cFiber;                    /* ::Fiber, which has no C name in the public headers */
+
+void ids_init(void);
+
+/* Each file of layer 2 adds its methods. Called once, in this order, by polyphony_ext.c. */
+void class_fiber_init(void);
+void class_thread_init(void);
+void class_backend_init(void);
+void class_waitlist_init(void);
+void class_queue_init(void);
+void class_event_init(void);
+void class_pipe_init(void);
+void class_scope_init(void);
+
+#endif

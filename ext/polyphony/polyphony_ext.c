@@ -1,0 +1,21 @@
+/* polyphony_ext.c - where Ruby enters. */
+#include "backend_base.h"
+#include "errors.h"
+#include "fiber_life.h"
+#include "fiber_state.h"
+
+RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
+  ids_init();
+  errors_init();
+  fiber_state_init();
+  backend_base_init();
+  fiber_life_init();
+  class_waitlist_init();
+  class_queue_init();
+  class_event_init();
+  class_pipe_init();
+  class_scope_init();
+  class_fiber_init();
+  class_thread_init();
+  class_backend_init();
+}

@@ -1,0 +1,48 @@
+/* runqueue.h - the fibers that may run, in order, each with the value it resumes with.
+ * Owner: struct backend_base, which does the write barriers. Layer 1.
+ *
+ * A fiber is in the queue at most once: its record knows its place, so scheduling it again is a
+ * merge, not a second entry. Places are absolute numbers that only grow at the tail and shrink at
+ * the head; a place is found at (place & mask) whatever the capacity, so doubling keeps them. */
+#ifndef POLYPHONY_RUNQUEUE_H
+#define POLYPHONY_RUNQUEUE_H
+
+#include <stdbool.h>
+#include "polyphony.h"
+
+struct fiber_state;
+
+enum resume_how { RESUME_RETURN, RESUME_RAISE };
+
+struct runqueue_entry {
+  struct fiber_state *fiber;    /* NULL: the fiber left the queue, skip */
+  VALUE value;
+  enum resume_how how;
+};
+
+struct runqueue {
+  struct runqueue_entry *entries;
+  uint64_t head, tail;          /* head is the next to run; tail the next free place */
+  unsigned capacity;            /* a power of two */
+  unsigned length;              /* fibers in the queue; less than tail - head when some left */
+  unsigned high_mark;           /* greatest length since stats were read */
+};
+
+void runqueue_init(struct runqueue *queue);
+void runqueue_free(struct runqueue *queue);
+void runqueue_clear(struct runqueue *queue);           /* all fibers leave */
+size_t runqueue_memsize(const struct runqueue *queue);
+
+/* The fiber must not be queued. */
+void runqueue_push(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
+void runqueue_unshift(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
+bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry);  /* false when empty */
+
+/* The entry of a queued fiber; valid until the queue is changed. */
+struct runqueue_entry *runqueue_find(struct runqueue *queue, struct fiber_state *fiber);
+void runqueue_remove(struct runqueue *queue, struct fiber_state *fiber);    /* no-op if not queued */
+
+void runqueue_mark(struct runqueue *queue);
+void runqueue_compact(struct runqueue *queue);
+
+#endif

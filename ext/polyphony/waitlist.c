@@ -1,0 +1,92 @@
+/* waitlist.c - see waitlist.h */
+#include "waitlist.h"
+#include "errors.h"
+
+void waitlist_init(struct waitlist *list) {
+  list_init(&list->parked);
+  list->length = list->woken = 0;
+}
+
+static void leave(struct waitlist *list, struct fiber_state *fiber) {
+  list_remove(&fiber->parked);
+  list->length--;
+}
+
+bool waitlist_wake(struct waitlist *list, VALUE value) {
+  if (waitlist_empty_p(list)) return false;
+
+  struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
+  leave(list, fiber);
+  list->woken++;
+  backend_base_schedule(fiber, value, RESUME_RETURN);
+  return true;
+}
+
+void waitlist_wake_all(struct waitlist *list, VALUE value) {
+  while (waitlist_wake(list, value)) continue;
+}
+
+/* Not in the list any more means that it was woken: if an exception came first, the wake is
+ * handed on, or it would be lost. */
+static void settle(struct waitlist *list, struct fiber_state *fiber, bool raised) {
+  if (!list_empty_p(&fiber->parked)) {
+    leave(list, fiber);
+    return;
+  }
+  list->woken--;
+  if (raised) waitlist_wake(list, Qnil);
+}
+
+struct parking {
+  struct waitlist *list;
+  VALUE owner;
+  const char *reason;
+  bool woken;                   /* by waitlist_wake, not by a timer or a plain schedule */
+};
+
+static VALUE park(struct parking *parking) {
+  struct backend_base *backend = backend_base_current();
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  int state;
+
+  list_push(&parking->list->parked, &fiber->parked);
+  parking->list->length++;
+  RB_OBJ_WRITTEN(parking->owner, Qundef, fiber->self);
+  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, parking->reason, parking->owner,
+                                  &how, &state);
+  parking->woken = list_empty_p(&fiber->parked);
+  settle(parking->list, fiber, state || how == RESUME_RAISE);
+  if (state) rb_jump_tag(state);
+  return how == RESUME_RAISE ? error_invoke(value) : value;
+}
+
+VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason) {
+  struct parking parking = { list, owner, reason, false };
+
+  return park(&parking);
+}
+
+static VALUE park_body(VALUE argument) { return park((struct parking *)argument); }
+
+VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, int64_t timeout,
+                        bool *expired) {
+  struct backend_base *backend = backend_base_current();
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  struct parking parking = { list, owner, reason, false };
+  int state;
+
+  backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
+  VALUE value = rb_protect(park_body, (VALUE)&parking, &state);
+  *expired = !parking.woken && !timer_armed_p(&fiber->timer);
+  timer_heap_disarm(&backend->loop.timers, &fiber->timer);
+  if (state) rb_jump_tag(state);
+  return value;
+}
+
+void waitlist_mark(const struct waitlist *list) { fiber_state_mark_parked(&list->parked); }
+
+void waitlist_free(struct waitlist *list) {
+  while (!waitlist_empty_p(list)) list_remove(list->parked.next);
+  list->length = 0;
+}

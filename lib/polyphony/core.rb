@@ -1,0 +1,24 @@
+# frozen_string_literal: true
+
+require 'polyphony/version'
+require 'polyphony/polyphony_ext'
+require 'polyphony/core/exceptions'
+require 'polyphony/core/fiber_tree'
+require 'polyphony/core/fiber_control'
+require 'polyphony/core/await'
+require 'polyphony/core/messaging'
+require 'polyphony/core/pipe'
+require 'polyphony/core/fork'
+require 'polyphony/core/global_api'
+
+# Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and
+# the backend and changes no method of stock Ruby's; +require 'polyphony'+ makes the blocking
+# methods of stock Ruby fiber-aware besides.
+module Polyphony
+  class << self
+    # @return [Polyphony::Pipe] a new pipe, both ends in one object
+    def pipe
+      Pipe.new
+    end
+  end
+end

@@ -1,0 +1,6 @@
+# frozen_string_literal: true
+
+require 'polyphony/extensions/kernel'
+require 'polyphony/extensions/io'
+require 'polyphony/extensions/thread'
+require 'polyphony/extensions/exit'

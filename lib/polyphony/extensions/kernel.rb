@@ -1,0 +1,19 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # Fiber-aware versions of Kernel's own words.
+  module KernelExtensions
+    private
+
+    # Like stock sleep, except that other fibers run meanwhile and that scheduling the fiber ends
+    # it.
+    # @param duration [Numeric, nil] seconds; for ever without it
+    # @return [Object] what the fiber was scheduled with, normally nil
+    def sleep(duration = nil)
+      duration ? Polyphony.backend_sleep(duration) : Polyphony.backend_wait_event(true)
+    end
+  end
+
+  ::Kernel.prepend KernelExtensions
+  ::Kernel.singleton_class.prepend(KernelExtensions.dup.module_eval { public :sleep; self })
+end
