@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "attempt.h"
@@ -142,15 +143,39 @@ static int64_t read_ready(struct op *op, struct attempt *attempt) {
   return n == -EINTR ? ATTEMPT_WAIT : wait_if_again(n);
 }
 
+/* The master of a pty does not keep poll's promise: a byte of room is enough for POLLOUT, and then
+ * a write waits for the rest. It belongs to us and the program behind it knows the other end only,
+ * so here the flag may be borrowed. (A slow terminal on the other end, our stdout, can hold us up
+ * for as long as it takes to show PIPE_BUF bytes; one stopped with ^S is not writable at all.) */
+static bool pty_master_p(int fd) {
+#ifdef TIOCGPTN
+  unsigned number;
+  return ioctl(fd, TIOCGPTN, &number) == 0;
+#else
+  (void)fd;
+  return false;
+#endif
+}
+
+static int64_t write_some(int fd, const struct iovec *iov) {
+  int flags = pty_master_p(fd) ? fcntl(fd, F_GETFL) : O_NONBLOCK;
+
+  if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  int64_t n = result_of(write(fd, iov->iov_base, min_size(iov->iov_len, PIPE_BUF)));
+  if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, flags);
+  return n;
+}
+
 static int64_t write_ready(struct op *op) {
   struct iovec first = { .iov_base = op->as.rw.base, .iov_len = op->as.rw.len };
 
   if (op->kind == OP_WRITEV) {
     unsigned i = 0;
+    if (op->as.vec.count == 0) return 0;
     while (i + 1 < op->as.vec.count && op->as.vec.iov[i].iov_len == 0) i++;
     first = op->as.vec.iov[i];
   }
-  int64_t n = result_of(write(op->fd, first.iov_base, min_size(first.iov_len, PIPE_BUF)));
+  int64_t n = write_some(op->fd, &first);
   return n == -EINTR ? ATTEMPT_WAIT : wait_if_again(n);
 }
 

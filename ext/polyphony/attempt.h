@@ -1,6 +1,6 @@
 /* attempt.h - carries out an op at once if that is possible without waiting: what a driver that
- * only hears of readiness builds completion from. Never blocks, and leaves the descriptor's flags
- * as it found them, because stdin, stdout and ttys are shared with other processes.
+ * only hears of readiness builds completion from. Does not block, and leaves the descriptor's
+ * flags as it found them, because stdin, stdout and ttys are shared with other processes.
  * Knows neither loop nor driver. Plain C, no GVL needed. */
 #ifndef POLYPHONY_ATTEMPT_H
 #define POLYPHONY_ATTEMPT_H

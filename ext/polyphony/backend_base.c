@@ -17,11 +17,16 @@ static unsigned epoch = 1;      /* changes when a remembered backend may be gone
 
 /* The thread's own backend. Checked by thread and epoch before it is followed: Ruby reuses native
  * threads and the addresses of Thread objects. */
+#ifdef __GLIBC__                /* a library loaded at run time may do that only there */
+#define QUICK __attribute__((tls_model("initial-exec")))
+#else
+#define QUICK
+#endif
 static __thread struct {
   VALUE thread;
   unsigned epoch;
   struct backend_base *backend;
-} here;
+} here QUICK;
 
 static void backend_mark(void *pointer) {
   struct backend_base *backend = pointer;
@@ -99,6 +104,16 @@ struct backend_base *backend_base_of(VALUE object) {
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
+/* rb_ary_delete compares with ==, which two exceptions of a class without backtrace are, and
+ * calls the block of the method at hand (a timeout's) when it finds nothing. */
+static bool delete_identical(VALUE array, VALUE object) {
+  long length = RARRAY_LEN(array), i = 0;
+
+  while (i < length && RARRAY_AREF(array, i) != object) i++;
+  if (i < length) rb_ary_delete_at(array, i);
+  return i < length;
+}
+
 static VALUE alive_p(VALUE thread) { return rb_funcall(thread, id_alive_p, 0); }
 
 /* Threads that ended without telling us (a core-only program's) leave their backend behind. It
@@ -163,7 +178,7 @@ void backend_base_finalize(struct backend_base *backend) {
   forget_waiting(backend);
   runqueue_clear(&backend->runqueue);
   loop_close(&backend->loop);
-  rb_ary_delete(backends, backend->self);
+  delete_identical(backends, backend->self);
 }
 
 void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except,
@@ -332,7 +347,7 @@ void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool fi
 }
 
 static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
-  return !NIL_P(fiber->pending) && !NIL_P(rb_ary_delete(fiber->pending, exception));
+  return !NIL_P(fiber->pending) && delete_identical(fiber->pending, exception);
 }
 
 /* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
@@ -624,11 +639,13 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
   backend->how = next->how;
   backend->handover = false;
   if (next->how == RESUME_RAISE) FIBER_WRITE(target, incoming, next->value);
-  RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
-  if (target->started && (target->spun || target->root))
+  if (target->started && (target->spun || target->root)) {
     value = rb_fiber_transfer(fiber, 1, &next->value);
-  else
+  } else {
+    /* It may yield to whoever resumed it, and be dropped: `current` must not be all it has. */
+    RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
     value = transfer_with_care(backend, self, next);
+  }
   RB_GC_GUARD(fiber);           /* target may have no other reference until it runs */
   self->away = false;
   backend->current = self;
@@ -644,8 +661,8 @@ static void refuse_in_handler(struct backend_base *backend) {
 /* 1 an exception that a signal had pushed aside is delivered first; 2 the next entry, polling
  * when there is none or when it is time; 3 no transfer when it is the present fiber; 4 after a
  * transfer, if a fiber ended and came back through the VM, go on with the next entry. */
-VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle) {
-  struct fiber_state *self = backend_base_fiber(backend);
+static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
+                         enum switch_idle idle) {
   struct runqueue_entry next;
   VALUE value;
 
@@ -672,32 +689,50 @@ VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle i
   return value;
 }
 
+VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle) {
+  return switch_from(backend, backend_base_fiber(backend), idle);
+}
+
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) {
   VALUE value = backend_base_switch_fiber(backend, idle);
 
   return backend->how == RESUME_RAISE ? error_invoke(value) : value;
 }
 
+/* Nobody else is there and nothing can come: a turn through the queue would change nothing. */
+static inline bool alone_in_the_world_p(const struct backend_base *backend,
+                                        const struct fiber_state *self) {
+  return !backend->runqueue.length && !pending_p(backend) && self->incoming == Qundef;
+}
+
 VALUE backend_base_snooze(struct backend_base *backend) {
-  enqueue(backend, backend_base_fiber(backend), Qnil, RESUME_RETURN, false);
-  return backend_base_suspend(backend, SWITCH_MUST_WAIT);
+  struct fiber_state *self = backend_base_fiber(backend);
+
+  if (alone_in_the_world_p(backend, self) && !backend->in_handler) {
+    backend->switch_count++;
+    return Qnil;
+  }
+  enqueue(backend, self, Qnil, RESUME_RETURN, false);
+  VALUE value = switch_from(backend, self, SWITCH_MUST_WAIT);
+  return backend->how == RESUME_RAISE ? error_invoke(value) : value;
 }
 
 struct wait {
   struct backend_base *backend;
+  struct fiber_state *self;
   enum switch_idle idle;
 };
 
 static VALUE wait_body(VALUE argument) {
   struct wait *wait = (struct wait *)argument;
 
-  return backend_base_switch_fiber(wait->backend, wait->idle);
+  return switch_from(wait->backend, wait->self, wait->idle);
 }
 
 VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, const char *reason,
                         VALUE subject, enum resume_how *how, int *state) {
   struct fiber_state *self = backend_base_fiber(backend);
-  struct wait wait = { backend, idle };
+  struct wait wait = { backend, self, idle };
 
   self->wait_reason = reason;
   FIBER_WRITE(self, wait_subject, subject);

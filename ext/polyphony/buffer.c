@@ -14,7 +14,7 @@ struct raw {
 static struct list raws = { &raws, &raws };
 
 VALUE buffer_raw_new(size_t size) {
-  struct raw *raw = xmalloc(sizeof(*raw) + size);
+  struct raw *raw = xcalloc(1, sizeof(*raw) + size);  /* what was there before is not theirs */
 
   raw->size = size;
   raw->length = 0;
@@ -64,10 +64,10 @@ static bool io_buffer_p(VALUE object) {
 static struct buffer string_buffer(VALUE string, long pos) {
   rb_str_modify(string);
   long length = RSTRING_LEN(string);
-  if (pos < 0) pos = length + 1 + pos;
-  if (pos < 0 || pos > length)
+  long start = pos < 0 ? length + 1 + pos : pos;
+  if (start < 0 || start > length)
     rb_raise(rb_eIndexError, "position %ld is outside of the buffer's %ld bytes", pos, length);
-  return (struct buffer){ .object = string, .size = length, .pos = pos };
+  return (struct buffer){ .object = string, .size = length, .pos = start };
 }
 
 struct buffer buffer_for_filling(VALUE object, long pos) {

@@ -12,18 +12,40 @@ static VALUE cBackend = Qnil;
 
 /* ---- the object ----------------------------------------------------------------------------- */
 
+/* Two in one thread would each believe that its fibers are theirs. */
 static VALUE Backend_initialize(VALUE self) {
+  VALUE thread = rb_thread_current();
+  struct backend_base *present = backend_base_of_thread(thread);
+
+  if (present && present->open)
+    rb_raise(rb_eThreadError, "this thread has a backend already: Thread.current.backend");
   backend_base_open(backend_base_of(self));
+  rb_ivar_set(thread, id_backend, self);
   return self;
 }
 
+static struct backend_base *own(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  if (backend->open && backend->thread != rb_thread_current())
+    rb_raise(rb_eThreadError, "this backend belongs to %"PRIsVALUE, rb_inspect(backend->thread));
+  return backend;
+}
+
+static struct backend_base *own_open(VALUE self) {
+  struct backend_base *backend = own(self);
+
+  if (!backend->open) rb_raise(rb_eIOError, "this backend is closed");
+  return backend;
+}
+
 static VALUE Backend_finalize(VALUE self) {
-  backend_base_finalize(backend_base_of(self));
+  backend_base_finalize(own(self));
   return self;
 }
 
 static VALUE Backend_post_fork(VALUE self) {
-  backend_base_after_fork(backend_base_of(self));
+  backend_base_after_fork(own_open(self));
   return self;
 }
 
@@ -36,7 +58,7 @@ static VALUE Backend_kind(VALUE self) {
 }
 
 static VALUE Backend_poll(VALUE self, VALUE blocking) {
-  backend_base_poll(backend_base_of(self), RTEST(blocking));
+  backend_base_poll(own_open(self), RTEST(blocking));
   return self;
 }
 
@@ -51,9 +73,16 @@ static VALUE Backend_trace(int argc, VALUE *argv, VALUE self) {
   return self;
 }
 
+/* Told now, not at some switch later. */
+static void check_callable(VALUE proc) {
+  if (!NIL_P(proc) && !rb_respond_to(proc, id_call))
+    rb_raise(rb_eTypeError, "expected something to call, or nil, got %"PRIsVALUE, rb_inspect(proc));
+}
+
 static VALUE Backend_set_trace_proc(VALUE self, VALUE proc) {
   struct backend_base *backend = backend_base_of(self);
 
+  check_callable(proc);
   RB_OBJ_WRITE(self, &backend->trace_proc, proc);
   return proc;
 }
@@ -61,6 +90,7 @@ static VALUE Backend_set_trace_proc(VALUE self, VALUE proc) {
 static VALUE Backend_set_idle_proc(VALUE self, VALUE proc) {
   struct backend_base *backend = backend_base_of(self);
 
+  check_callable(proc);
   RB_OBJ_WRITE(self, &backend->idle_proc, proc);
   return proc;
 }
@@ -147,22 +177,37 @@ static VALUE Op_sendmsg(VALUE self, VALUE io, VALUE buffer, VALUE flags, VALUE a
   return io_sendmsg(io, buffer, NUM2INT(flags), address, controls);
 }
 
+static size_t not_negative(VALUE number) {
+  long length = NUM2LONG(number);
+
+  if (length < 0) rb_raise(rb_eArgError, "negative length %ld given", length);
+  return (size_t)length;
+}
+
 static VALUE Op_recvmsg(VALUE self, VALUE io, VALUE buffer, VALUE maxlen, VALUE pos, VALUE flags,
                         VALUE maxcontrol, VALUE options) {
   (void)self;
-  return io_recvmsg(io, buffer, NUM2SIZET(maxlen), NUM2LONG(pos), NUM2INT(flags),
-                    NIL_P(maxcontrol) ? 0 : NUM2SIZET(maxcontrol), options);
+  return io_recvmsg(io, buffer, not_negative(maxlen), NUM2LONG(pos), NUM2INT(flags),
+                    NIL_P(maxcontrol) ? 0 : not_negative(maxcontrol), options);
 }
 
-static VALUE Op_accept(VALUE self, VALUE server, VALUE socket_class) {
+/* Before a connection is accepted for nothing. */
+static VALUE socket_class(VALUE klass) {
+  if (!rb_respond_to(klass, id_for_fd))
+    rb_raise(rb_eTypeError, "expected a class of sockets, as TCPSocket, got %"PRIsVALUE,
+             rb_inspect(klass));
+  return klass;
+}
+
+static VALUE Op_accept(VALUE self, VALUE server, VALUE klass) {
   (void)self;
-  return io_accept(server, socket_class);
+  return io_accept(server, socket_class(klass));
 }
 
-static VALUE Op_accept_loop(VALUE self, VALUE server, VALUE socket_class) {
+static VALUE Op_accept_loop(VALUE self, VALUE server, VALUE klass) {
   (void)self;
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for new connections");
-  return io_accept_loop(server, socket_class);
+  return io_accept_loop(server, socket_class(klass));
 }
 
 static VALUE Op_connect(VALUE self, VALUE socket, VALUE host, VALUE port) {
@@ -207,7 +252,10 @@ static VALUE Op_sleep(VALUE self, VALUE seconds) {
 static VALUE Op_timer_loop(VALUE self, VALUE seconds) {
   (void)self;
   RETURN_ENUMERATOR(self, 1, &seconds);
-  return io_timer_loop(io_nanoseconds(seconds));
+  int64_t period = io_nanoseconds(seconds);
+  if (period < 0)
+    rb_raise(rb_eArgError, "an interval cannot be negative, got %"PRIsVALUE, seconds);
+  return io_timer_loop(period);
 }
 
 static VALUE yield_nothing(VALUE argument, struct cancel_scope *scope) {
@@ -223,6 +271,7 @@ static VALUE Op_timeout(int argc, VALUE *argv, VALUE self) {
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "timeout needs a block to run");
   int64_t period = NIL_P(seconds) ? -1 : io_nanoseconds(seconds);
   if (!NIL_P(seconds) && period < 0) period = 0;
+  error_check(exception);
   return cancel_scope_run(period, NIL_P(exception) ? Qundef : exception, value, yield_nothing, Qnil);
 }
 
@@ -307,8 +356,15 @@ static VALUE Polyphony_with_raw_buffer(VALUE self, VALUE size) {
 
   (void)self;
   if (bytes < 0) rb_raise(rb_eArgError, "a buffer cannot have %ld bytes", bytes);
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed: the buffer ends with it");
   VALUE handle = buffer_raw_new((size_t)bytes);
   return rb_ensure(rb_yield, handle, free_raw_buffer, handle);
+}
+
+static void find_raw(VALUE handle, char **base, size_t *size, size_t **used) {
+  if (!buffer_raw_find(handle, base, size, used))
+    rb_raise(rb_eTypeError, "expected a raw buffer, which is an Integer, got %"PRIsVALUE,
+             rb_inspect(handle));
 }
 
 static VALUE Polyphony_raw_buffer_get(int argc, VALUE *argv, VALUE self) {
@@ -318,8 +374,8 @@ static VALUE Polyphony_raw_buffer_get(int argc, VALUE *argv, VALUE self) {
 
   (void)self;
   rb_scan_args(argc, argv, "11", &handle, &length);
-  buffer_raw_find(handle, &base, &size, &used);
-  size_t wanted = NIL_P(length) ? *used : NUM2SIZET(length);
+  find_raw(handle, &base, &size, &used);
+  size_t wanted = NIL_P(length) ? *used : not_negative(length);
   return rb_str_new(base, (long)(wanted < size ? wanted : size));
 }
 
@@ -329,7 +385,7 @@ static VALUE Polyphony_raw_buffer_set(VALUE self, VALUE handle, VALUE string) {
 
   (void)self;
   StringValue(string);
-  buffer_raw_find(handle, &base, &size, &used);
+  find_raw(handle, &base, &size, &used);
   if ((size_t)RSTRING_LEN(string) > size)
     rb_raise(rb_eArgError, "%ld bytes do not fit into a buffer of %zu", RSTRING_LEN(string), size);
   memcpy(base, RSTRING_PTR(string), RSTRING_LEN(string));
@@ -342,7 +398,7 @@ static VALUE Polyphony_raw_buffer_size(VALUE self, VALUE handle) {
   char *base;
 
   (void)self;
-  buffer_raw_find(handle, &base, &size, &used);
+  find_raw(handle, &base, &size, &used);
   return SIZET2NUM(size);
 }
 

@@ -3,8 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "io.h"
-
-static VALUE cQueue = Qnil;
+#include "queue.h"
 
 static struct fiber_state *get(VALUE self) { return fiber_state_of(self); }
 
@@ -105,6 +104,8 @@ static void check_no_cycle(struct fiber_state *parent, struct fiber_state *child
 static VALUE Fiber_set_parent(VALUE self, VALUE parent) {
   struct fiber_state *child = get(self), *new_parent = NIL_P(parent) ? NULL : bound(parent);
 
+  if (new_parent && new_parent->ended)
+    rb_raise(eFiberError, "a fiber that has ended cannot have children");
   check_no_cycle(new_parent, child);
   if (!child->ended) fiber_state_adopt(new_parent, child);
   return parent;
@@ -124,24 +125,16 @@ static VALUE Fiber_children(VALUE self) {
 static VALUE Fiber_mailbox(VALUE self) {
   struct fiber_state *fiber = get(self);
 
-  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, rb_class_new_instance(0, NULL, cQueue));
+  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, queue_new());
   return fiber->mailbox;
 }
 
 static VALUE Fiber_tell(VALUE self, VALUE message) {
-  static ID push;
-
-  if (!push) push = rb_intern("push");
-  rb_funcallv(Fiber_mailbox(self), push, 1, &message);
+  queue_push(Fiber_mailbox(self), message);
   return self;
 }
 
-static VALUE Fiber_receive(VALUE self) {
-  static ID shift;
-
-  if (!shift) shift = rb_intern("shift");
-  return rb_funcallv(Fiber_mailbox(self), shift, 0, NULL);
-}
+static VALUE Fiber_receive(VALUE self) { return queue_shift(Fiber_mailbox(self)); }
 
 static VALUE Words_receive(VALUE self) {
   (void)self;
@@ -219,8 +212,6 @@ static void define_attributes(void) {
 }
 
 void class_fiber_init(void) {
-  rb_gc_register_address(&cQueue);
-  cQueue = rb_path2class("Polyphony::Queue");
   rb_define_method(cFiber, "spin", Fiber_spin, -1);
   rb_define_method(cFiber, "schedule", Fiber_schedule, -1);
   rb_define_method(cFiber, "schedule_with_priority", Fiber_schedule_with_priority, -1);

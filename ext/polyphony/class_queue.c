@@ -5,7 +5,10 @@
  * arrival is kept. */
 #include "errors.h"
 #include "io.h"
+#include "queue.h"
 #include "waitlist.h"
+
+static VALUE cQueue = Qnil;
 
 struct queue {
   VALUE *items;                 /* ring; NULL until the first push */
@@ -206,9 +209,9 @@ static VALUE Queue_shift_all(VALUE self) {
 }
 
 static VALUE Queue_shift_each(VALUE self) {
+  RETURN_ENUMERATOR(self, 0, NULL);
   VALUE all = Queue_shift_all(self);
 
-  RETURN_ENUMERATOR(self, 0, NULL);
   for (long i = 0; i < RARRAY_LEN(all); i++) rb_yield(RARRAY_AREF(all, i));
   return self;
 }
@@ -276,8 +279,13 @@ static VALUE Queue_close(VALUE self) {
   return self;
 }
 
+VALUE queue_new(void) { return Queue_allocate(cQueue); }
+VALUE queue_push(VALUE queue, VALUE item) { return Queue_push(queue, item); }
+VALUE queue_shift(VALUE queue) { return shift_waiting(queue, get(queue)); }
+
 void class_queue_init(void) {
-  VALUE klass = rb_define_class_under(mPolyphony, "Queue", rb_cObject);
+  rb_gc_register_address(&cQueue);
+  VALUE klass = cQueue = rb_define_class_under(mPolyphony, "Queue", rb_cObject);
 
   rb_define_alloc_func(klass, Queue_allocate);
   rb_define_method(klass, "initialize", Queue_initialize, -1);

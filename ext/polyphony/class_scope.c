@@ -87,6 +87,7 @@ static VALUE yield_face(VALUE argument, struct cancel_scope *scope) {
 }
 
 static VALUE run(VALUE seconds, VALUE spec, VALUE move_on_value) {
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "a timeout needs a block to run");
   int64_t period = NIL_P(seconds) ? -1 : io_nanoseconds(seconds);
   bool plain = rb_proc_arity(rb_block_proc()) == 0;
 
@@ -98,6 +99,7 @@ static VALUE run(VALUE seconds, VALUE spec, VALUE move_on_value) {
  * cancel_after and move_on_after avoids that: see scope_timeout. */
 static VALUE CancelScope_s_cancel_after(VALUE klass, VALUE seconds, VALUE spec) {
   (void)klass;
+  error_check(spec);
   return run(seconds, spec, Qnil);
 }
 

@@ -17,10 +17,12 @@
  * write, plus a share of epoll_wait. But if the number got another file in between, and nobody
  * told us (OP_CLOSE, loop_forget_fd), that file is not registered and we would wait for ever. So
  * such a watcher is `trusted` for TRUST_MS only, then the flag is made up for. */
+#ifdef HAVE_LIBEV
 #include <errno.h>
 #include <ev.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +43,8 @@
 #ifdef __linux__
 #define BACKEND EVBACKEND_EPOLL        /* linuxaio and iouring are there too, and not recommended */
 #else
-#define BACKEND ev_recommended_backends()
+#define BACKEND (ev_recommended_backends() | EVBACKEND_KQUEUE)   /* not recommended on macOS, but
+                                          what is, select, ends at descriptor 1023 */
 #endif
 
 enum stage { STAGE_ATTEMPT, STAGE_WATCHING, STAGE_PAUSED };
@@ -149,12 +152,14 @@ static bool trusted_p(struct loop *loop, struct op *op) {
   return alone_on_fd_p(slot, op) && slot->watched == libev->turn && attempt_events(op) == POLLIN;
 }
 
-/* Stopping one of several changes the events that libev has to register for their descriptor. */
+/* Stopping one of several changes the events that libev has to register for their descriptor, so
+ * that has to be checked; one of the others stands for all. */
 static void recheck_others(struct loop *loop, struct op *op) {
   struct libev *libev = loop->driver_data;
+  struct op *other = loop_ops_on(loop, op->fd);
 
-  for (struct op *other = loop_ops_on(loop, op->fd); other; other = other->fd_next)
-    if (other != op && watching_p(other)) list_move(&libev->fresh, &libev_op(other)->node);
+  while (other && (other == op || !watching_p(other))) other = other->fd_next;
+  if (other) list_move(&libev->fresh, &libev_op(other)->node);
 }
 
 static void stop_io(struct loop *loop, struct op *op) {
@@ -370,7 +375,7 @@ static void check_fresh(struct libev *libev) {
     struct op *op = op_in(libev->fresh.next);
 
     if (fcntl(op->fd, F_GETFD) >= 0) list_move(&libev->registered, &libev_op(op)->node);
-    else settle(libev->loop, op, -EBADF);    /* which makes others on that descriptor fresh */
+    else settle(libev->loop, op, -EBADF);    /* which makes the next on that descriptor fresh */
   }
 }
 
@@ -409,6 +414,8 @@ static void on_renewal(struct ev_loop *ev, ev_fork *fork, int revents) {
   list_move_all(&libev->fresh, &libev->registered);
   list_move_all(&libev->fresh, &libev->trusted);
   check_fresh(libev);
+  /* libev is about to wait, for as much as a minute; what was settled just now must be seen. */
+  if (libev->news) ev_break(ev, EVBREAK_ONE);
 }
 
 static void on_wakeup(struct ev_loop *ev, ev_io *io, int revents) {
@@ -568,3 +575,4 @@ const struct driver driver_libev = {
   .cancel     = libev_cancel,
   .poll       = libev_poll,
 };
+#endif

@@ -30,11 +30,9 @@
  * SIGPIPE. A write to a pipe or socket whose reader is gone raises it in the thread which enters
  * the kernel, like write(2). From Linux 6.18 on we ask for none (RWF_NOSIGNAL); before, the process
  * has to ignore or handle it, as Ruby does. OP_SEND never raises it. */
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "clock.h"
 #include "driver.h"
@@ -263,7 +261,7 @@ static void complete_withdrawal(struct uring *u, struct op *op, int result) {
 static void cancel_op(struct loop *loop, struct op *op) {
   struct uring_op *state = state_of(op);
 
-  if (state->place != URING_RUNNING) {
+  if (state->place != URING_RUNNING || uring_inherited_p(loop->driver_data)) {
     finish(loop, op, -ECANCELED);
     return;
   }
@@ -301,6 +299,7 @@ static void complete_await(struct loop *loop, struct op *op, int64_t result) {
 
   if (step < 0 && op->kind == OP_ACCEPT_MULTI && result >= 0) {
     add_descriptor(loop, op, (int)result);
+    if (op_settled_p(op)) return;      /* there was no memory for the shot */
     step = URING_AWAIT;
   }
   if (step < 0) finish(loop, op, result);
@@ -326,7 +325,9 @@ static void complete_watch(struct loop *loop, struct op *op, const struct io_uri
 
   leave(loop->driver_data, op);
   if (op->result != 0) finish(loop, op, op->result);
-  else if (result < 0 || withdrawn) finish(loop, op, result < 0 ? result : -ECANCELED);
+  else if (withdrawn) finish(loop, op, -ECANCELED);
+  else if (result == -EINVAL) start(loop, op, URING_NAP);      /* no multishot poll before 5.13 */
+  else if (result < 0) finish(loop, op, result);
   else start(loop, op, URING_WATCH);
 }
 
@@ -487,6 +488,7 @@ static bool behind_p(const struct uring *u) {
 static int poll_ring(struct loop *loop, int64_t timeout_ns) {
   struct uring *u = loop->driver_data;
 
+  if (uring_inherited_p(u)) return -EOWNERDEAD;
   catch_up(loop, u);
   if (io_uring_cq_ready(&u->ring)) timeout_ns = 0;
   if (behind_p(u)) timeout_ns = shorter(timeout_ns, URING_SLICE);
@@ -525,29 +527,34 @@ static void cancel_all(struct loop *loop, struct uring *u) {
   }
 }
 
-/* If poll fails (another thread closes, and only the owner may enter), the owner has ended: with
- * its end the kernel withdrew its ops, so their memory is free. */
-static void close_driver(struct loop *loop) {
-  struct uring *u = loop->driver_data;
+/* poll fails if another thread closes, for only the owner may enter. Then the owner has ended, and
+ * with its end the kernel withdrew its ops. */
+static void let_go(struct loop *loop, struct uring *u) {
   int rc = 0;
 
+  for (cancel_all(loop, u); rc == 0 && !list_empty_p(&u->running); cancel_all(loop, u))
+    rc = poll_ring(loop, -1);
+  uring_close(u);
+}
+
+static void close_driver(struct loop *loop) {
+  struct uring *u = loop->driver_data;
+
   if (!u) return;
-  if (u->pid == getpid()) {
-    for (cancel_all(loop, u); rc == 0 && !list_empty_p(&u->running); cancel_all(loop, u))
-      rc = poll_ring(loop, -1);
-    uring_close(u);
-    settle_all(loop, &u->running);
-  } else {
-    uring_forget(u);
-  }
+  if (uring_inherited_p(u)) uring_forget(u);
+  else let_go(loop, u);
+  settle_all(loop, &u->queued);
+  settle_all(loop, &u->running);
   loop->driver_data = NULL;
   free(u);
 }
 
 /* The lists are left as they are: the ops in them are gone already. */
 static int reopen_driver(struct loop *loop) {
-  uring_forget(loop->driver_data);
-  free(loop->driver_data);
+  struct uring *u = loop->driver_data;
+
+  if (u) uring_forget(u);
+  free(u);
   loop->driver_data = NULL;
   return open_driver(loop);
 }
@@ -557,6 +564,10 @@ static void submit_op(struct loop *loop, struct op *op) {
 
   if (u->lacks[op->kind]) {
     offload_submit(loop, op);
+    return;
+  }
+  if (uring_inherited_p(u)) {
+    loop_settle(loop, op, -EOWNERDEAD);
     return;
   }
   int rc = uring_entry_check(u, op);

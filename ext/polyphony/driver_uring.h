@@ -6,7 +6,6 @@
 #include <liburing.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 #include "clock.h"
 #include "list.h"
 #include "op.h"
@@ -37,7 +36,7 @@ enum uring_step {
 
 struct uring {
   struct io_uring ring;
-  pid_t pid;                     /* who opened it: a child must not touch it, see uring_forget */
+  unsigned generation;           /* forks seen when it was opened, see uring_inherited_p */
   uint32_t features;             /* enum driver_feature */
   bool lacks[OP_KINDS];          /* the ring has no opcode for it: a worker does it */
   int write_flags;               /* RWF_NOSIGNAL where the kernel knows it, else 0 */
@@ -55,11 +54,13 @@ struct uring {
 /* 0 or -errno. call, if not NULL, becomes the system call or the feature that was refused. */
 int  uring_open(struct uring *u, unsigned entries, const char **call);
 void uring_close(struct uring *u);     /* the caller has seen to it that nothing is running */
-void uring_forget(struct uring *u);    /* in a child: drops the descriptor, touches nothing else */
+/* We are in a child of who opened it: the ring is not mapped here and must not be touched. */
+bool uring_inherited_p(const struct uring *u);
+void uring_forget(struct uring *u);    /* of an inherited one: drops the descriptor, no more */
 
 int  uring_open_buffers(struct uring *u);              /* 0 or -errno; idempotent */
 char *uring_buffer(struct uring *u, uint32_t buffer);
-void uring_recycle(struct uring *u, uint32_t buffer);  /* ignores what is not a buffer */
+void uring_recycle(struct uring *u, uint32_t buffer);  /* ignores what is not one */
 
 int  uring_probe(char *why, size_t size);              /* see driver.h */
 

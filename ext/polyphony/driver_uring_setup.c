@@ -5,6 +5,7 @@
  * (IORING_REGISTER_PROBE), and the three things which neither shows are tried out once per
  * process on sockets and a pipe of our own (find_traits). */
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,17 @@ static int note_traits(struct uring *u, const char **call) {
 
 /* Opening and closing. */
 
+/* Also children that nobody tells us of are to find out (Process.daemon): asking for the pid would
+ * be a system call each time. */
+static unsigned generation;
+static pthread_once_t generations_counted = PTHREAD_ONCE_INIT;
+
+static void count_generation(void) { generation++; }
+
+static void count_generations(void) { pthread_atfork(NULL, NULL, count_generation); }
+
+bool uring_inherited_p(const struct uring *u) { return u->generation != generation; }
+
 /* The kernel makes the descriptor close-on-exec. The mappings are kept from children, see
  * uring_forget. */
 int uring_open(struct uring *u, unsigned entries, const char **call) {
@@ -233,7 +245,8 @@ int uring_open(struct uring *u, unsigned entries, const char **call) {
 
   if (!call) call = &ignored;
   memset(u, 0, sizeof(*u));
-  u->pid = getpid();
+  pthread_once(&generations_counted, count_generations);
+  u->generation = generation;
   list_init(&u->queued);
   list_init(&u->running);
   *call = "io_uring_setup";
@@ -299,7 +312,7 @@ char *uring_buffer(struct uring *u, uint32_t buffer) {
 }
 
 void uring_recycle(struct uring *u, uint32_t buffer) {
-  if (!u->buffers || buffer >= URING_BUFFERS) return;
+  if (!u->buffers || buffer >= URING_BUFFERS || uring_inherited_p(u)) return;
 
   add_buffer(u, buffer, 0);
   io_uring_buf_ring_advance(u->buffers, 1);

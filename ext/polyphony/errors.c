@@ -52,17 +52,26 @@ static VALUE instantiate_class(VALUE klass, int argc, const VALUE *argv) {
   return rb_funcallv(klass, id_exception, argc, argv);
 }
 
+static bool exception_class_p(VALUE object) {
+  return RB_TYPE_P(object, T_CLASS) && RTEST(rb_class_inherited_p(object, rb_eException));
+}
+
+void error_check(VALUE spec) {
+  if (NIL_P(spec) || RB_TYPE_P(spec, T_STRING) || exception_class_p(spec)) return;
+  if (RTEST(rb_obj_is_kind_of(spec, rb_eException))) return;
+  if (RB_TYPE_P(spec, T_ARRAY) && exception_class_p(rb_ary_entry(spec, 0))) return;
+  rb_raise(rb_eTypeError, "expected an exception, an exception class, [class, message] or a "
+           "message, got %"PRIsVALUE, rb_inspect(spec));
+}
+
 VALUE error_instantiate(VALUE spec) {
+  error_check(spec);
   if (NIL_P(spec)) return rb_exc_new_cstr(rb_eRuntimeError, "unhandled exception");
   if (RTEST(rb_obj_is_kind_of(spec, rb_eException))) return spec;
   if (RB_TYPE_P(spec, T_STRING)) return rb_exc_new_str(rb_eRuntimeError, spec);
   if (RB_TYPE_P(spec, T_CLASS)) return instantiate_class(spec, 0, NULL);
-  if (RB_TYPE_P(spec, T_ARRAY) && RARRAY_LEN(spec) > 0) {
-    VALUE message = rb_ary_entry(spec, 1);
-    return instantiate_class(rb_ary_entry(spec, 0), RARRAY_LEN(spec) > 1, &message);
-  }
-  rb_raise(rb_eTypeError, "expected an exception, an exception class, [class, message] or a "
-           "message, got %"PRIsVALUE, rb_inspect(spec));
+  VALUE message = rb_ary_entry(spec, 1);
+  return instantiate_class(rb_ary_entry(spec, 0), RARRAY_LEN(spec) > 1, &message);
 }
 
 VALUE error_invoke(VALUE exception) {

@@ -20,6 +20,9 @@ NORETURN(void error_raise_errno(int64_t negative_errno, const char *doing));
 /* The same as an exception object, to be scheduled on a fiber. */
 VALUE error_new_errno(int64_t negative_errno, const char *doing);
 
+/* Raises TypeError unless error_instantiate knows what is meant. */
+void error_check(VALUE spec);
+
 /* The exception meant by a user: nil (RuntimeError), String, class, [class, message], instance.
  * Raises TypeError for anything else. */
 VALUE error_instantiate(VALUE spec);

@@ -82,6 +82,7 @@ static int run_to_the_end(struct run *run) {
 /* ---- children -------------------------------------------------------------------------------- */
 
 static void stop_child(struct fiber_state *child, bool graceful) {
+  child->told_to_end = true;
   if (graceful) child->graceful = true;
   backend_base_schedule(child, rb_class_new_instance(0, NULL, eTerminate), RESUME_RAISE);
 }
@@ -102,6 +103,7 @@ static VALUE park_until_child_ends(VALUE argument) {
   return waitlist_park(&child->awaiters, child->self, "children to end");
 }
 
+/* Children may be spun, or attached, while the others are being stopped: they are told, too. */
 VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
   VALUE first = Qnil;
   int state;
@@ -109,8 +111,14 @@ VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
   stop_children(fiber, graceful);
   while (!list_empty_p(&fiber->children)) {
     struct fiber_state *child = list_entry(fiber->children.prev, struct fiber_state, sibling);
+    VALUE self = child->self;
+    if (!child->told_to_end) stop_child(child, graceful);
     rb_protect(park_until_child_ends, (VALUE)child, &state);
-    if (!state) continue;
+    if (!state) {               /* its error was not passed on, because it is waited for */
+      if (NIL_P(first) && child->ended && child->failed) first = child->result;
+      RB_GC_GUARD(self);
+      continue;
+    }
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);

@@ -38,6 +38,7 @@ struct fiber_state {
   bool failed : 1;              /* ended, and result is the exception */
   bool graceful : 1;            /* graceful_shutdown? */
   bool oob : 1;                 /* signal fiber */
+  bool told_to_end : 1;         /* by a parent that shuts down its children */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */

@@ -41,6 +41,7 @@ struct accept_loop {
   struct op *op;                /* OP_ACCEPT_MULTI, submitted; NULL when there is none */
   struct listener listener;     /* of the op */
   bool single;                  /* the kernel refused multishot */
+  bool waiting;                 /* for a shot; else the block runs */
   int64_t pause;                /* ns, while descriptors are short; else 0 */
 };
 
@@ -91,6 +92,18 @@ static void purge(void) {
   }
 }
 
+/* Whoever waits for a connection meanwhile has to look again: their op settles with -ECANCELED, or
+ * with another socket. */
+static void tell_waiting(int fd) {
+  struct backend_base *backend = backend_base_current();
+  struct op *op = loop_ops_on(&backend->loop, fd);
+
+  while (op && ((op->kind != OP_ACCEPT && op->kind != OP_ACCEPT_MULTI) || op->state != OP_IN_FLIGHT))
+    op = op->fd_next;
+  if (op) loop_cancel(&backend->loop, op);
+  backend_base_collect(backend);
+}
+
 static void keep(const struct listener *listener, int socket) {
   struct kept *kept = closed_p(listener) ? NULL : malloc(sizeof(*kept));
 
@@ -100,6 +113,7 @@ static void keep(const struct listener *listener, int socket) {
   }
   *kept = (struct kept){ .listener = *listener, .socket = socket };
   list_push(&kept_sockets, &kept->link);
+  tell_waiting(listener->fd);
 }
 
 static struct kept *find_kept(int fd) {
@@ -178,11 +192,11 @@ static void keep_shots(struct accept_loop *loop) {
     if (shot.result >= 0) keep(&loop->listener, shot.result);
 }
 
-/* The op is settled, or never was in flight. */
-static void release(struct accept_loop *loop) {
+/* The op is settled, or never was in flight. What is not kept is closed along with it. */
+static void release(struct accept_loop *loop, bool keep) {
   if (!loop->op) return;
   list_remove(&loop->link);
-  keep_shots(loop);
+  if (keep) keep_shots(loop);
   loop_release_op(&loop->backend->loop, loop->op);
   loop->op = NULL;
 }
@@ -250,12 +264,12 @@ static VALUE wrap_socket(VALUE klass, int fd) {
   rb_jump_tag(state);
 }
 
-/* A descriptor or -errno. Switches. */
+/* A descriptor or -errno; -ECANCELED when it is time to look again. Switches. */
 static int64_t accept_one(struct backend_base *backend, int fd, VALUE server) {
   if (find_kept(fd)) {
     io_snooze(backend);         /* before it is taken: an exception must not cost the socket */
-    int socket = take_kept(fd);
-    if (socket >= 0) return socket;
+    int socket = take_kept(fd_of(server, FD_READ));
+    return socket < 0 ? -ECANCELED : socket;
   }
   struct op *op = io_op(backend, OP_ACCEPT, fd);
   op->as.accept.flags = ACCEPT_FLAGS;
@@ -274,16 +288,26 @@ static void raise_refused(int64_t result, VALUE server) {
   error_raise_errno(result, "accept(2)");
 }
 
+static int64_t accept_any(struct backend_base *backend, VALUE server) {
+  int64_t result;
+
+  do {
+    int fd = fd_of(server, FD_READ);
+    recall(backend, fd, NULL);
+    result = accept_one(backend, fd, server);
+  } while (result == -ECANCELED);
+  return result;
+}
+
 /* As stock accept does: sockets that nobody refers to any more may be waiting for the GC. */
 VALUE io_accept(VALUE server, VALUE klass) {
   struct backend_base *backend = backend_base_current();
-  int fd = fd_of(server, FD_READ);
 
-  recall(backend, fd, NULL);
-  int64_t result = accept_one(backend, fd, server);
+  prepare();
+  int64_t result = accept_any(backend, server);
   if (short_of_descriptors_p(result)) {
     rb_gc();
-    result = accept_one(backend, fd_of(server, FD_READ), server);
+    result = accept_any(backend, server);
   }
   if (result < 0) raise_refused(result, server);
   return wrap_socket(klass, (int)result);
@@ -291,10 +315,11 @@ VALUE io_accept(VALUE server, VALUE klass) {
 
 /* ---- for ever -------------------------------------------------------------------------------- */
 
-/* Of the connection that was to be accepted, not of the listener; see accept(2). */
+/* Look again, or errors of the connection that was to be accepted, not of the listener; see
+ * accept(2). */
 static bool transient_p(int64_t result) {
   switch (-result) {
-    case EAGAIN: case EINTR: case ECONNABORTED: case EPROTO: case EPERM: case ENETDOWN:
+    case ECANCELED: case EAGAIN: case EINTR: case ECONNABORTED: case EPROTO: case ENETDOWN:
     case ENETUNREACH: case EHOSTDOWN: case EHOSTUNREACH: case ENOPROTOOPT: case ETIMEDOUT:
 #ifdef ENONET
     case ENONET:
@@ -320,16 +345,19 @@ static void pause_for_descriptors(struct accept_loop *loop, int64_t result) {
   io_sleep(loop->pause);
 }
 
-/* A descriptor or -errno; -EAGAIN when the op has ended and it is time for another. */
+/* A descriptor or -errno; -ECANCELED when the op has ended and it is time for another. */
 static int64_t accept_shot(struct accept_loop *loop, int fd) {
   struct op_shot shot;
 
   if (!loop->op) arm(loop, fd);
-  if (io_await_shot(loop->backend, loop->op, &shot, loop->server)) return shot.result;
+  loop->waiting = true;
+  bool came = io_await_shot(loop->backend, loop->op, &shot, loop->server);
+  loop->waiting = false;
+  if (came) return shot.result;
   int64_t result = loop->op->result;
-  release(loop);
+  release(loop, true);
   if (result == -EINVAL) loop->single = true;
-  return result >= 0 || result == -ECANCELED || result == -EINVAL ? -EAGAIN : result;
+  return result >= 0 || result == -EINVAL ? -ECANCELED : result;
 }
 
 static int64_t accept_next(struct accept_loop *loop) {
@@ -337,7 +365,7 @@ static int64_t accept_next(struct accept_loop *loop) {
 
   if (loop->op && (op_settled_p(loop->op) || loop->op->fd != fd || !alone_p(loop, fd))) {
     int state = io_withdraw(loop->backend, loop->op);
-    release(loop);
+    release(loop, true);
     if (state) rb_jump_tag(state);
   }
   bool rivals = !loop->op && recall(loop->backend, fd, loop);
@@ -365,9 +393,10 @@ static VALUE loop_body(VALUE argument) {
 
 static VALUE loop_ensure(VALUE argument) {
   struct accept_loop *loop = (struct accept_loop *)argument;
+  bool closed = loop->waiting && loop->fiber->op_closed;
   int state = loop->op ? io_withdraw(loop->backend, loop->op) : 0;
 
-  release(loop);
+  release(loop, !closed);
   if (state) rb_jump_tag(state);
   return Qnil;
 }

@@ -126,12 +126,17 @@ static int undo(struct backend_base *backend, struct fiber_state *fiber, struct 
   return state;
 }
 
+/* What Thread#kill leaves there is no exception; it cannot be set, and nobody has replaced it. */
+static void put_errinfo(VALUE error) {
+  if (RTEST(rb_obj_is_kind_of(error, rb_eException))) rb_set_errinfo(error);
+}
+
 static void raise_from(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
                        int state) {
   VALUE error = rb_errinfo();
   int killed = undo(backend, fiber, op);
 
-  rb_set_errinfo(error);
+  if (!killed) put_errinfo(error);
   rb_jump_tag(killed ? killed : state);
 }
 
@@ -196,6 +201,7 @@ int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
 static void enlist(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   op->owner = fiber;
   fiber->op = op;
+  fiber->op_closed = false;
   list_remove(&fiber->waiting);
   list_push(&backend->waiting, &fiber->waiting);
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
@@ -297,7 +303,7 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
   }
   if (!state && !killed) return;
   release_all(backend, ops, count);
-  if (!killed) rb_set_errinfo(error);
+  if (!killed) put_errinfo(error);
   rb_jump_tag(killed ? killed : state);
 }
 
@@ -346,4 +352,5 @@ void io_release_waiters(int fd) {
   release_here(mine, fd);
   backend_base_each(release_there, mine, fd);
   fd_forget(fd);
+  io_forget_accepted(fd);
 }

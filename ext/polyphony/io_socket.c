@@ -12,6 +12,7 @@
 #define MSG_NOSIGNAL 0
 #endif
 
+#define AT_END INT64_MIN                /* of a stream; no errno */
 #define MOST_CONTROL 65536              /* bytes of control data; the kernel's own limit is lower */
 
 /* ---- send ----------------------------------------------------------------------------------- */
@@ -62,6 +63,8 @@ VALUE io_sendv(VALUE io, VALUE buffers, int flags) {
 
 /* ---- waiting for a message ------------------------------------------------------------------ */
 
+static int64_t result_of(int64_t n) { return n < 0 ? -errno : n; }
+
 static int readiness(int flags, int usual) {
 #ifdef MSG_ERRQUEUE
   if (flags & MSG_ERRQUEUE) return 0;   /* POLLERR comes unasked */
@@ -71,12 +74,10 @@ static int readiness(int flags, int usual) {
 
 /* Raises unless it was a reason to try again. snapshot: what is lent meanwhile, or Qundef. */
 static void wait_or_raise(struct backend_base *backend, VALUE io, int fd, int flags, int events,
-                          const char *doing, VALUE snapshot) {
-  int error = errno;
-
-  if (error == EINTR) return;
-  bool would_block = error == EAGAIN || error == EWOULDBLOCK;
-  if (!would_block || (flags & MSG_DONTWAIT)) error_raise_errno(-error, doing);
+                          int64_t result, const char *doing, VALUE snapshot) {
+  if (result == -EINTR) return;
+  bool would_block = result == -EAGAIN || result == -EWOULDBLOCK;
+  if (!would_block || (flags & MSG_DONTWAIT)) error_raise_errno(result, doing);
   if (snapshot != Qundef) buffer_lend_snapshot(backend_base_fiber(backend), snapshot);
   io_wait_ready(backend, fd, readiness(flags, events), io);
 }
@@ -115,27 +116,33 @@ static VALUE address_array(const struct sockaddr_storage *address, socklen_t len
   }
 }
 
+struct incoming {
+  VALUE io, object;             /* where from and where to */
+  long pos;
+  size_t maxlen;
+  int flags;
+  struct buffer buffer;         /* what `object` is at the moment */
+  struct msghdr message;
+  struct sockaddr_storage address;
+};
+
 /* We have no control buffer on purpose: the kernel then closes descriptors that were sent to us,
  * and says MSG_CTRUNC among the flags. */
-static ssize_t receive(int fd, char *base, size_t length, int flags, struct msghdr *message,
-                       struct sockaddr_storage *address) {
+static int64_t receive(int fd, struct incoming *in, char *base, size_t length) {
   struct iovec iov = { .iov_base = base, .iov_len = length };
 
-  *message = (struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1, .msg_name = address,
-                              .msg_namelen = sizeof(*address) };
-  ssize_t received = recvmsg(fd, message, flags | MSG_DONTWAIT);
-  message->msg_iov = NULL;
-  return received;
+  in->message = (struct msghdr){ .msg_iov = &iov, .msg_iovlen = 1, .msg_name = &in->address,
+                                 .msg_namelen = sizeof(in->address) };
+  return result_of(recvmsg(fd, &in->message, in->flags | MSG_DONTWAIT));
 }
 
 /* What a cancelled read had taken comes first; whose it was is not known any more. */
-static ssize_t receive_or_take(int fd, char *base, size_t length, int flags, struct msghdr *message,
-                               struct sockaddr_storage *address) {
-  size_t taken = flags & MSG_PEEK ? 0 : fd_take_ahead(fd, base, length);
+static int64_t take_or_receive(int fd, struct incoming *in, char *base, size_t length) {
+  size_t taken = in->flags & MSG_PEEK ? 0 : fd_take_ahead(fd, base, length);
 
-  if (!taken) return receive(fd, base, length, flags, message, address);
-  *message = (struct msghdr){ 0 };
-  return (ssize_t)taken;
+  if (!taken) return receive(fd, in, base, length);
+  in->message = (struct msghdr){ 0 };
+  return (int64_t)taken;
 }
 
 /* Only a stream has an end; a datagram may be empty. */
@@ -147,44 +154,37 @@ static bool stream_p(int fd) {
   return type == SOCK_STREAM || type == SOCK_SEQPACKET;
 }
 
-/* Nothing came: a String has its length again. */
-static void restore(struct buffer *buffer) {
-  if (RB_TYPE_P(buffer->object, T_STRING)) rb_str_set_len(buffer->object, (long)buffer->size);
+/* Lent for the length of the call only: while it waits, the buffer is its owner's. */
+static int64_t try_receive(int fd, struct incoming *in, struct fiber_state *fiber) {
+  in->buffer = buffer_for_filling(in->object, in->pos);
+  in->pos = in->buffer.pos;     /* of a negative one: what it meant when we came */
+  in->object = in->buffer.object;
+  size_t length = in->maxlen;
+  char *base = buffer_lend(&in->buffer, fiber, &length);
+  int64_t received = take_or_receive(fd, in, base, length);
+  buffer_return(fiber);
+  if (received > 0) buffer_advance(&in->buffer, (size_t)received);
+  return received == 0 && length > 0 && stream_p(fd) ? AT_END : received;
 }
 
 VALUE io_recvmsg(VALUE io, VALUE object, size_t maxlen, long pos, int flags, size_t maxcontrol,
                  VALUE options) {
   struct backend_base *backend = backend_base_current();
-  struct fiber_state *fiber = backend_base_fiber(backend);
-  struct sockaddr_storage address;
-  struct msghdr message;
+  struct incoming in = { .io = io, .object = object, .pos = pos, .maxlen = maxlen, .flags = flags };
+  int64_t received;
 
   (void)maxcontrol, (void)options;      /* see receive() */
   io_snooze(backend);           /* now, not afterwards: an exception must not cost the message */
   for (;;) {
     int fd = fd_of(io, FD_READ);
-    struct buffer buffer = buffer_for_filling(object, pos);
-    long start = buffer.pos;
-    size_t length = maxlen;
-    char *base = buffer_lend(&buffer, fiber, &length);
-    ssize_t received = receive_or_take(fd, base, length, flags, &message, &address);
-    int error = errno;
-    buffer_return(fiber);
-    if (received < 0) {
-      restore(&buffer);
-      errno = error;
-      wait_or_raise(backend, io, fd, flags, POLLIN, "recvmsg", Qundef);
-      continue;
-    }
-    if (received == 0 && length > 0 && stream_p(fd)) {
-      restore(&buffer);
-      return Qnil;
-    }
-    buffer_advance(&buffer, (size_t)received);
-    return rb_ary_new_from_args(3, buffer_finish(&buffer, start),
-                                address_array(&address, message.msg_namelen),
-                                INT2NUM(message.msg_flags));
+    received = try_receive(fd, &in, backend_base_fiber(backend));
+    if (received >= 0) break;
+    if (received == AT_END) return Qnil;
+    wait_or_raise(backend, io, fd, flags, POLLIN, received, "recvmsg", Qundef);
   }
+  VALUE address = address_array(&in.address, in.message.msg_namelen);
+  return rb_ary_new_from_args(3, buffer_finish(&in.buffer, in.pos), address,
+                              INT2NUM(in.message.msg_flags));
 }
 
 /* ---- sendmsg -------------------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ struct outgoing {
 };
 
 /* Control data goes along with the first byte only. */
-static ssize_t try_send(int fd, const struct outgoing *out, size_t sent, int flags) {
+static int64_t try_send(int fd, const struct outgoing *out, size_t sent, int flags) {
   struct iovec iov = { .iov_base = (char *)out->base + sent, .iov_len = out->length - sent };
   struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
 
@@ -262,7 +262,7 @@ static ssize_t try_send(int fd, const struct outgoing *out, size_t sent, int fla
     message.msg_control = RSTRING_PTR(out->controls);
     message.msg_controllen = RSTRING_LEN(out->controls);
   }
-  return sendmsg(fd, &message, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+  return result_of(sendmsg(fd, &message, flags | MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls) {
@@ -276,13 +276,9 @@ VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE control
   out.snapshot = buffer_snapshot(buffer, &out.base, &out.length);
   while (!done) {
     int fd = fd_of(io, FD_WRITE);
-    ssize_t result = try_send(fd, &out, sent, flags);
-    if (result < 0) {
-      wait_or_raise(backend, io, fd, flags, POLLOUT, "sendmsg", out.snapshot);
-      continue;
-    }
-    sent += (size_t)result;
-    done = sent >= out.length;
+    int64_t result = try_send(fd, &out, sent, flags);
+    if (result < 0) wait_or_raise(backend, io, fd, flags, POLLOUT, result, "sendmsg", out.snapshot);
+    else sent += (size_t)result, done = sent >= out.length;
   }
   RB_GC_GUARD(out.snapshot);    /* out.base points into it, try_send into the other two */
   RB_GC_GUARD(out.address);

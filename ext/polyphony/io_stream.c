@@ -50,8 +50,11 @@ static size_t take_ahead(struct reader *reader, size_t length) {
   return taken;
 }
 
+/* The descriptor is asked for again: others ran since, who may have closed the io, and the number
+ * may be another file's by now. Likewise below in writing. */
 static size_t read_from_kernel(struct reader *reader, size_t length) {
   struct backend_base *backend = reader->backend;
+  reader->fd = fd_of(reader->io, FD_READ);
   struct fiber_state *fiber = backend_base_fiber(backend);
   char *base = buffer_lend(&reader->buffer, fiber, &length);
   struct op *op = io_op(backend, reader->kind, reader->fd);
@@ -188,6 +191,7 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
     int64_t result = io_perform(backend, op, io);
     if (result < 0) error_raise_errno(result, "write");
     done += (size_t)result;
+    if (done < length) fd = fd_of(io, FD_WRITE);
   } while (done < length);
   RB_GC_GUARD(snapshot);
   return (int64_t)length;
@@ -246,6 +250,7 @@ static VALUE write_vector(VALUE io, int fd, int count, const VALUE *buffers) {
     int64_t result = write_gathered(backend, fd, &gather, io);
     if (result < 0) error_raise_errno(result, "write");
     gather_skip(&gather, (size_t)result);
+    if (gather.count > 0) fd = fd_of(io, FD_WRITE);
   }
   RB_GC_GUARD(gather.snapshots);
   rb_free_tmp_buffer(&memory);
@@ -347,9 +352,10 @@ static VALUE stat_hash(const struct statx *st) {
 
 VALUE io_stat(VALUE path_or_io) {
   struct backend_base *backend = backend_base_current();
-  bool by_path = RB_TYPE_P(path_or_io, T_STRING) || rb_respond_to(path_or_io, rb_intern("to_path"));
-  VALUE name = by_path && !RB_TYPE_P(path_or_io, T_FILE) ? rb_get_path(path_or_io) : rb_str_new(NULL, 0);
-  int fd = RSTRING_LEN(name) ? -1 : fd_of(path_or_io, FD_READ);
+  bool by_path = RB_TYPE_P(path_or_io, T_STRING) ||
+    (!RB_TYPE_P(path_or_io, T_FILE) && rb_respond_to(path_or_io, rb_intern("to_path")));
+  VALUE name = by_path ? rb_get_path(path_or_io) : rb_str_new(NULL, 0);
+  int fd = by_path ? -1 : fd_of(path_or_io, FD_READ);
   struct op *op = path_op(backend, OP_STAT, name, sizeof(struct statx));
 
   op->fd = fd;
@@ -360,6 +366,6 @@ VALUE io_stat(VALUE path_or_io) {
   int64_t result = io_await(backend, op, path_or_io);
   struct statx st = *op->as.stat.buf;
   loop_release_op(&backend->loop, op);
-  if (result < 0) error_raise_errno(result, RSTRING_PTR(name));
+  if (result < 0) error_raise_errno(result, by_path ? RSTRING_PTR(name) : "fstat");
   return stat_hash(&st);
 }

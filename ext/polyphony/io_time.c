@@ -4,8 +4,12 @@
 #include "io.h"
 
 int64_t io_nanoseconds(VALUE seconds) {
-  if (RB_FIXNUM_P(seconds) && FIX2LONG(seconds) < INT64_MAX / NSEC_PER_SEC)
-    return FIX2LONG(seconds) * NSEC_PER_SEC;
+  if (RB_FIXNUM_P(seconds) && FIX2LONG(seconds) < INT64_MAX / 2 / NSEC_PER_SEC)
+    return FIX2LONG(seconds) < 0 ? -1 : FIX2LONG(seconds) * NSEC_PER_SEC;
+  if (!RTEST(rb_obj_is_kind_of(seconds, rb_cNumeric))) {  /* what divides like a number, as stock */
+    struct timespec interval = rb_time_timespec_interval(seconds);
+    seconds = rb_float_new((double)interval.tv_sec + (double)interval.tv_nsec / NSEC_PER_SEC);
+  }
   double number = NUM2DBL(rb_to_float(seconds)) * (double)NSEC_PER_SEC;
   if (isnan(number)) rb_raise(rb_eArgError, "a duration cannot be %"PRIsVALUE, seconds);
   /* Half of the clock's range: centuries, and adding it to a deadline does not overflow. */

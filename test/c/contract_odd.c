@@ -116,6 +116,10 @@ CONTRACT(tty_is_read_and_written_and_keeps_its_flags) {
     CHECK_EQUAL(6, run_op(loop, op_write(loop, slave, "echoed", 6)));
     CHECK_EQUAL(6, run_op(loop, op_read(loop, master, buffer, 100)));
   }
+  struct iovec iov[2] = { { "", 0 }, { "vector", 6 } };
+  struct op *vector = loop_acquire_op(loop, OP_WRITEV, slave);
+  vector->as.vec.iov = iov, vector->as.vec.count = 2, vector->as.vec.offset = -1;
+  CHECK_EQUAL(6, run_op(loop, vector));
   struct op *op = submitted(loop, op_read(loop, slave, buffer, 100));
   check_pending(loop, op);
   CHECK_EQUAL(-ECANCELED, cancel_and_finish(loop, op));

@@ -1,8 +1,11 @@
 /* What only libev's driver has to fear: descriptors that go away behind its back. Debian's libev
  * aborts the process when epoll_ctl says EBADF. */
 #ifdef HAVE_LIBEV
+#include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <sys/resource.h>
+#include <termios.h>
 #include <unistd.h>
 #include "clock.h"
 #include "support.h"
@@ -62,7 +65,9 @@ TEST(libev_survives_a_vanished_descriptor_when_it_registers_anew) {
   CHECK_EQUAL(-ECANCELED, cancel_and_finish(loop, op));
   close(stray[0]);                     /* the copy keeps the file, and epoll, interested */
   write_all(stray[1], "stray", 5);
+  int64_t start = clock_monotonic();
   CHECK_EQUAL(-EBADF, finish(loop, gone));
+  CHECK(clock_monotonic() - start < 20 * NSEC_PER_SEC);   /* libev itself looks up after 60 */
   check_pending(loop, kept);
   write_all(good[1], "good", 4);
   CHECK_EQUAL(4, finish(loop, kept));
@@ -121,6 +126,31 @@ TEST(libev_polls_for_what_libev_does_not_know) {
   shutdown(fds[0], SHUT_WR);
   CHECK_EQUAL(POLLHUP, finish(loop, nothing));
   close_both(fds);
+  loop_close(loop);
+}
+
+TEST(libev_does_not_block_on_a_full_pty) {
+  struct loop *loop = open_loop();
+  static char big[1 << 18];
+  int master, slave;
+  int64_t n = 0;
+
+  CHECK(openpty(&master, &slave, NULL, NULL, NULL) == 0);
+  struct termios raw;
+  tcgetattr(slave, &raw);
+  cfmakeraw(&raw);
+  tcsetattr(slave, TCSANOW, &raw);
+  int flags = fcntl(master, F_GETFL);
+  for (size_t sent = 0; sent < sizeof(big) && n >= 0; sent += (size_t)n) {
+    struct op *op = submitted(loop, op_write(loop, master, big, sizeof(big) - sent));
+    for (int i = 0; i < 10 && !op_settled_p(op); i++) loop_poll(loop, NSEC_PER_SEC / 1000);
+    forget_news(loop);
+    loop_cancel(loop, op);
+    n = finish(loop, op);
+  }
+  CHECK_EQUAL(-ECANCELED, n);
+  CHECK_EQUAL(flags, fcntl(master, F_GETFL));
+  close(master), close(slave);
   loop_close(loop);
 }
 

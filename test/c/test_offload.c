@@ -29,7 +29,8 @@ TEST(offload_carries_out_many_jobs) {
     loop_submit(&loop, op_call(&loop, answer, (void *)i, i % 2));
   while (loop.in_flight > 0) {
     CHECK_EQUAL(0, loop_poll(&loop, -1));
-    for (struct op *op; (op = loop_shift_news(&loop)); loop_release_op(&loop, op)) sum += op->result;
+    for (struct op *op; (op = loop_shift_news(&loop)); loop_release_op(&loop, op))
+      sum += op->result;
   }
   CHECK_EQUAL(4999 * 5000 / 2, sum);
   loop_close(&loop);
@@ -172,7 +173,7 @@ static void offload_and_leave(void) {
   gate_init(&gate, 2);
   struct op *op = submitted(&loop, op_call(&loop, gate_pass, &gate, false));
   semaphore_wait(&gate.started);
-  offload_after_fork();                            /* for a second loop: must not forget the first's */
+  offload_after_fork();                            /* for a second loop: not to forget the first's */
   sem_post(&gate.may_end);
   CHECK_EQUAL(2, finish(&loop, op));
   loop_close(&loop);
@@ -198,7 +199,7 @@ TEST(offload_works_in_parent_and_child_after_a_fork) {
 }
 
 static int64_t offloaded(struct op *op) {
-  op->state = OP_IN_FLIGHT;                        /* what loop_submit does before a driver's submit */
+  op->state = OP_IN_FLIGHT;                        /* as loop_submit does before it asks a driver */
   loop.in_flight++;
   offload_submit(&loop, op);
   return finish(&loop, op);

@@ -3,8 +3,8 @@
  *   cc -o seccomp_refuse seccomp_refuse.c
  *   ./seccomp_refuse EPERM ruby -e '...'
  *
- * The filter makes io_uring_setup, io_uring_enter and io_uring_register fail with the errno given by
- * name or number; children inherit it. Ends with 125 if the filter could not be installed, 126
+ * The filter makes io_uring_setup, io_uring_enter and io_uring_register fail with the errno given
+ * by name or number; children inherit it. Ends with 125 if the filter could not be installed, 126
  * or 127 if the command could not be run, else as the command does. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -18,10 +18,10 @@ module Polyphony
     # Raises Cancel, or the given exception, in the fiber; uncaught it goes to the parent.
     # @param exception [Exception, Class]
     # @return [self, nil] nil if it had ended already
+    # @raise [TypeError] for anything else
     def cancel(exception = Cancel)
-      return if dead?
-
-      schedule(exception.is_a?(Class) ? exception.new : exception)
+      error = FiberControl.exception(exception)
+      dead? ? nil : schedule(error)
     end
 
     # Asks the fiber to end. Its result is nil.
@@ -34,13 +34,13 @@ module Polyphony
       schedule(Terminate.new)
     end
 
-    # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise.
+    # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise. A fiber that
+    # is not ours (Fiber.new) gets Ruby's own method.
     # @return [self]
     def raise(*args)
       return super unless __spun? || main?
 
-      args = [RuntimeError, args.first] if args.first.is_a?(String)
-      schedule((args.shift || RuntimeError).exception(*args.first(1)))
+      schedule(FiberControl.exception(*args))
     end
 
     # Runs the block on this fiber at the point where it waits.
@@ -62,17 +62,36 @@ module Polyphony
       current == :dead ? nil : current == :running
     end
 
-    # @return [String] where its block is written, (root) for a main fiber
+    # @return [String] where its block is written; (root) for a main fiber, (unknown) for a block
+    #   that is not written in Ruby and for a fiber that is not ours
     def location
       block = __block
-      block ? block.source_location.join(':') : '(root)'
+      return main? ? '(root)' : '(unknown)' unless block
+
+      block.source_location&.join(':') || '(unknown)'
     end
 
+    # @return [String] tag, location and state; Ruby's own text for a fiber that is not ours
     def inspect
+      return super unless __spun? || main?
+
       name = tag ? " #{tag}:#{object_id}" : ":#{object_id}"
       "#<Fiber#{name} #{location} (#{state})>"
     end
     alias to_s inspect
+
+    # @!visibility private
+    # The exception meant by the arguments of raise.
+    def self.exception(error = RuntimeError, *rest)
+      error, rest = RuntimeError, [error] if error.is_a?(String)
+      error ||= RuntimeError
+      unless error.respond_to?(:exception)
+        Kernel.raise TypeError, "expected an exception or its class, got #{error.inspect}"
+      end
+      result = error.exception(*rest.first(1))
+      result.set_backtrace(rest[1]) if rest[1]
+      result
+    end
   end
 
   ::Fiber.prepend FiberControl

@@ -13,7 +13,10 @@ module Polyphony
 
     # Makes this fiber a child of its thread's main fiber, so that it may outlive its parent.
     # @return [self]
+    # @raise [FiberError] for a fiber that has not run in any thread yet
     def detach
+      Kernel.raise FiberError, "#{inspect} belongs to no thread yet" unless thread
+
       attach_to(thread.main_fiber)
     end
 

@@ -10,6 +10,11 @@ module Polyphony
       Polyphony.__after_fork__ if pid.zero?
       pid
     end
+
+    # Ruby forks here without calling _fork.
+    def daemon(...)
+      super.tap { Polyphony.__after_fork__ }
+    end
   end
 
   ::Process.singleton_class.prepend ProcessFork

@@ -8,15 +8,19 @@ module Polyphony
     # Runs the block in a fiber after a while.
     # @param interval [Numeric] seconds
     # @return [Fiber]
-    def after(interval)
+    def after(interval, &block)
+      raise ArgumentError, 'after needs a block to run' unless block
+
       spin do
         Polyphony.backend_sleep(interval)
-        yield
+        block.call
       end
     end
 
-    # Calls the block at a fixed rate, for ever; ticks that were missed are left out.
+    # Calls the block at a fixed rate, for ever; ticks that were missed are left out. +break+ ends
+    # it. Runs in the current fiber: to go on meanwhile, spin it.
     # @param interval [Numeric] seconds
+    # @return [Enumerator] without a block
     def every(interval, &block)
       Polyphony.backend_timer_loop(interval, &block)
     end
@@ -24,6 +28,8 @@ module Polyphony
     # Calls the block in a fiber, for ever; +break+ or StopIteration end it.
     # @return [Fiber]
     def spin_loop(tag = nil, &block)
+      raise ArgumentError, 'spin_loop needs a block to run' unless block
+
       spin(tag) { loop(&block) }
     end
 

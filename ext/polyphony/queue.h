@@ -1,0 +1,12 @@
+/* queue.h - Polyphony::Queue for callers in C: mailboxes. Layer 2; switches and raises as the
+ * methods do. */
+#ifndef POLYPHONY_QUEUE_H
+#define POLYPHONY_QUEUE_H
+
+#include "polyphony.h"
+
+VALUE queue_new(void);                  /* uncapped */
+VALUE queue_push(VALUE queue, VALUE item);
+VALUE queue_shift(VALUE queue);         /* waits */
+
+#endif
