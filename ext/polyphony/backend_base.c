@@ -7,7 +7,8 @@
 #include "offload.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
- * this, and than fibers in the queue, since the last poll, events are looked at without waiting. */
+ * this, and than fibers in the queue (a crowd counts as 128), since the last poll, events are
+ * looked at without waiting. */
 enum { SWITCHES_PER_POLL = 10 };
 
 /* ---- GC ------------------------------------------------------------------------------------ */
@@ -37,7 +38,7 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->idle_proc);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
-  if (!backend->runqueue.entries) return;
+  if (!backend->runqueue.lanes[LANE_MAIN].entries) return;
   runqueue_mark(&backend->runqueue);
   list_each(node, &backend->waiting)
     rb_gc_mark_movable(list_entry(node, struct fiber_state, waiting)->self);
@@ -51,7 +52,7 @@ static void backend_compact(void *pointer) {
   backend->thread = rb_gc_location(backend->thread);
   backend->trace_proc = rb_gc_location(backend->trace_proc);
   backend->idle_proc = rb_gc_location(backend->idle_proc);
-  if (backend->runqueue.entries) runqueue_compact(&backend->runqueue);
+  if (backend->runqueue.lanes[LANE_MAIN].entries) runqueue_compact(&backend->runqueue);
 }
 
 static void forget_waiting(struct backend_base *backend) {
@@ -158,7 +159,7 @@ void backend_base_open(struct backend_base *backend) {
   if (backend->open) rb_raise(rb_eRuntimeError, "this backend is open already");
   compat_lock_native_thread();
   bury_the_dead();
-  if (!backend->runqueue.entries) runqueue_init(&backend->runqueue);
+  if (!backend->runqueue.lanes[LANE_MAIN].entries) runqueue_init(&backend->runqueue);
   RB_OBJ_WRITE(backend->self, &backend->thread, rb_thread_current());
   struct fiber_state *fiber = fiber_state_of(rb_fiber_current());
   fiber->backend = backend;
@@ -201,8 +202,14 @@ struct backend_base *backend_base_of_thread(VALUE thread) {
   return NIL_P(object) ? NULL : backend_base_of(object);
 }
 
-/* A thread's root fiber is found by asking for it on that fiber; opened on another one (an
- * Enumerator's), the thread's first fiber is not known before it comes to a switchpoint. */
+/* A thread's root fiber cannot be asked for. It is noted when the thread begins, or when the gem
+ * is loaded; else whoever comes first to a switchpoint is taken for it. */
+void backend_base_note_root(void) {
+  VALUE thread = rb_thread_current();
+
+  if (NIL_P(rb_ivar_get(thread, id_root))) rb_ivar_set(thread, id_root, rb_fiber_current());
+}
+
 static void set_root(struct backend_base *backend, struct fiber_state *fiber) {
   fiber->root = true;
   backend->root = fiber;
@@ -247,10 +254,14 @@ static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
   RB_OBJ_WRITTEN(before->self, Qundef, fiber->self);
 }
 
-/* Who can be switched to in the place of a fiber. */
-static struct fiber_state *stand_in(struct fiber_state *fiber) {
-  while (fiber->proxy && !fiber->away) fiber = fiber->proxy;
-  return fiber;
+static void find_root(struct backend_base *backend, struct fiber_state *fiber) {
+  VALUE noted = rb_ivar_get(backend->thread, id_root);
+  struct fiber_state *root = NIL_P(noted) ? fiber : fiber_state_of(noted);
+
+  root->backend = backend;
+  RB_OBJ_WRITTEN(root->self, Qundef, backend->self);
+  set_root(backend, root);
+  backend->current = root;
 }
 
 static struct fiber_state *adopt_current(struct backend_base *backend, VALUE current) {
@@ -258,26 +269,47 @@ static struct fiber_state *adopt_current(struct backend_base *backend, VALUE cur
 
   fiber->backend = backend;
   RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
-  if (!backend->root) set_root(backend, fiber);
+  if (!backend->root) find_root(backend, fiber);
+  fiber->away = false;          /* stays set when an exception came out of its transfer */
   if (backend->current != fiber) note_resume(backend->current, fiber);
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   return fiber;
 }
 
+/* A stock signal handler runs on top of a fiber that is waiting already: its timer is armed, its op
+ * in flight, its buffer lent. Whoever asks for the running fiber is about to set up another wait. */
+static void refuse_in_handler(struct backend_base *backend) {
+  if (backend->in_handler)
+    rb_raise(rb_eThreadError, "a signal handler cannot wait here: spin a fiber in it instead");
+}
+
 struct fiber_state *backend_base_fiber(struct backend_base *backend) {
   VALUE current = rb_fiber_current();
 
+  refuse_in_handler(backend);
   if (backend->current->fiber == current && backend->root) return backend->current;
   return adopt_current(backend, current);
 }
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
+/* Who can be switched to in the place of a fiber. The links are as of the last switchpoint: the
+ * running fiber's are brought up to date first; those of a thread that is at work may be stale. */
+static struct fiber_state *stand_in(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+  bool here = backend->thread == rb_thread_current();
+  struct fiber_state *last = fiber;
+
+  if (here && backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
+  while (last->proxy && !last->away) last = last->proxy;
+  return here || last->away || backend->polling ? last : fiber;
+}
+
 static void trace_schedule(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
                            bool first) {
   VALUE event[] = { ID2SYM(rb_intern("schedule")), fiber->fiber, value, first ? Qtrue : Qfalse,
-                    rb_fiber_current() };
+                    rb_make_backtrace() };
 
   backend_base_trace(backend, 5, event);
 }
@@ -300,11 +332,14 @@ static void merge(struct backend_base *backend, struct fiber_state *fiber, VALUE
   entry->how = how;
 }
 
+enum position { AT_TAIL, AT_TAIL_OF_EVENTS, AT_HEAD };
+
 static void enqueue(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
-                    enum resume_how how, bool first) {
+                    enum resume_how how, enum position position) {
   if (fiber->queued) merge(backend, fiber, value, how);
-  else if (first) runqueue_unshift(&backend->runqueue, fiber, value, how);
-  else runqueue_push(&backend->runqueue, fiber, value, how);
+  else if (position == AT_HEAD) runqueue_unshift(&backend->runqueue, fiber, value, how);
+  else if (position == AT_TAIL) runqueue_push(&backend->runqueue, fiber, value, how);
+  else runqueue_push_event(&backend->runqueue, fiber, value, how);
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   RB_OBJ_WRITTEN(backend->self, Qundef, value);
 }
@@ -316,7 +351,8 @@ static void move_to_front(struct backend_base *backend, struct fiber_state *fibe
   runqueue_unshift(&backend->runqueue, fiber, entry.value, entry.how);
 }
 
-static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how, bool first) {
+static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how,
+                     enum position position) {
   if (fiber->proxy) fiber = stand_in(fiber);
   struct backend_base *backend = fiber->backend;
 
@@ -326,24 +362,28 @@ static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how
     RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
   }
   if (!backend->open) return;   /* its thread has ended */
-  enqueue(backend, fiber, value, how, first);
-  if (first) move_to_front(backend, fiber);
-  if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, first);
+  enqueue(backend, fiber, value, how, position);
+  if (position == AT_HEAD) move_to_front(backend, fiber);
+  if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, position == AT_HEAD);
   if (backend->polling) loop_wake(&backend->loop);
 }
 
 void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how) {
-  schedule(fiber, value, how, false);
+  schedule(fiber, value, how, AT_TAIL);
+}
+
+void backend_base_schedule_event(struct fiber_state *fiber, VALUE value, enum resume_how how) {
+  schedule(fiber, value, how, AT_TAIL_OF_EVENTS);
 }
 
 void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum resume_how how) {
-  schedule(fiber, value, how, true);
+  schedule(fiber, value, how, AT_HEAD);
 }
 
 void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first) {
   bool exception = !RB_SPECIAL_CONST_P(value) && RTEST(rb_obj_is_kind_of(value, rb_eException));
 
-  schedule(fiber, value, exception ? RESUME_RAISE : RESUME_RETURN, first);
+  schedule(fiber, value, exception ? RESUME_RAISE : RESUME_RETURN, first ? AT_HEAD : AT_TAIL);
 }
 
 static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
@@ -387,7 +427,7 @@ void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t
 /* A multishot accept that nobody waits for at the moment ends with its first socket: the others
  * stay in the kernel's queue, where whoever is free finds them, another process too. */
 static void tell(struct backend_base *backend, struct op *op) {
-  if (op->owner) backend_base_schedule(op->owner, Qnil, RESUME_RETURN);
+  if (op->owner) backend_base_schedule_event(op->owner, Qnil, RESUME_RETURN);
   else if (op->kind == OP_ACCEPT_MULTI) loop_cancel(&backend->loop, op);
 }
 
@@ -478,6 +518,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend->switched = 0;
   backend_base_collect(backend);
   fire_timers(backend);
+  backend->batch = backend->runqueue.length;
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
 
@@ -538,14 +579,25 @@ static void collect_garbage_when_idle(struct backend_base *backend) {
   rb_gc_disable();
 }
 
+void backend_base_set_idle_gc(struct backend_base *backend, int64_t period) {
+  backend->idle_gc_period = period > 0 ? period : 0;
+  backend->idle_gc_last = backend_base_now(backend);
+  if (period > 0) rb_gc_disable();
+  else rb_gc_enable();
+}
+
 static void run_idle_hooks(struct backend_base *backend) {
   if (backend->idle_gc_period > 0) collect_garbage_when_idle(backend);
   if (!NIL_P(backend->idle_proc)) rb_funcall(backend->idle_proc, id_call, 0);
 }
 
+/* Everyone whom the last poll found or woke gets a turn first: many of them wait for the same
+ * descriptor again, and a poll in between would report those to nobody. */
 static inline bool poll_due_p(struct backend_base *backend) {
   unsigned length = backend->runqueue.length;
 
+  if (length < backend->batch) length = backend->batch;
+  if (length > RUNQUEUE_CROWD) length = RUNQUEUE_CROWD;
   if (++backend->switched <= SWITCHES_PER_POLL || backend->switched <= length) return false;
   return pending_p(backend);
 }
@@ -578,7 +630,7 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
 /* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint. */
 static void queue_pending(struct backend_base *backend, struct fiber_state *fiber) {
   if (!NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0)
-    enqueue(backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, false);
+    enqueue(backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, AT_TAIL);
 }
 
 static VALUE transfer_body(VALUE argument) {
@@ -594,10 +646,12 @@ static VALUE stack_error(VALUE error) {
     "mappings, raise the limit: sysctl vm.max_map_count", rb_obj_as_string(error)));
 }
 
-/* Stacks of fibers that have ended are only given back by the GC: it is asked once. */
+/* Stacks of fibers that have ended are only given back by the GC: it is asked once, and not again
+ * before others have ended, for with that many fibers it takes long. */
 static bool try_again(struct backend_base *backend, struct runqueue_entry *next) {
-  if (next->fiber->retried) return false;
+  if (next->fiber->retried || backend->ended_at_gc == backend->ended_count) return false;
   next->fiber->retried = true;
+  backend->ended_at_gc = backend->ended_count;
   rb_gc_start();
   runqueue_unshift(&backend->runqueue, next->fiber, next->value, next->how);
   return true;
@@ -621,7 +675,9 @@ static VALUE transfer_with_care(struct backend_base *backend, struct fiber_state
   VALUE value = rb_protect(transfer_body, (VALUE)next, &state);
 
   if (!state) return value;
-  if (backend->current != next->fiber) rb_jump_tag(state);  /* we were away and came back */
+  /* We were away and came back; or that fiber was killed with the thread, and now it is our turn. */
+  bool killed = !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException));
+  if (killed || backend->current != next->fiber) rb_jump_tag(state);
   backend->current = self;
   refuse(backend, next);
   backend->handover = true;
@@ -652,10 +708,25 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
   return value;
 }
 
-/* A stock signal handler runs on top of a fiber that is waiting already. */
-static void refuse_in_handler(struct backend_base *backend) {
-  if (backend->in_handler)
-    rb_raise(rb_eThreadError, "a signal handler cannot wait here: spin a fiber in it instead");
+static void trace_block(struct backend_base *backend, struct fiber_state *self) {
+  VALUE event[] = { ID2SYM(rb_intern("block")), self->fiber, rb_make_backtrace() };
+
+  backend_base_trace(backend, 3, event);
+}
+
+static void trace_unblock(struct backend_base *backend, struct fiber_state *self, VALUE value) {
+  VALUE event[] = { ID2SYM(rb_intern("unblock")), self->fiber, value, rb_make_backtrace() };
+
+  backend_base_trace(backend, 4, event);
+}
+
+/* The proc may switch fibers itself. */
+static void trace_unblock_keeping_how(struct backend_base *backend, struct fiber_state *self,
+                                      VALUE value) {
+  enum resume_how how = backend->how;
+
+  trace_unblock(backend, self, value);
+  backend->how = how;
 }
 
 /* 1 an exception that a signal had pushed aside is delivered first; 2 the next entry, polling
@@ -670,10 +741,12 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   if (self->incoming != Qundef) {
     VALUE incoming = self->incoming;
     self->incoming = Qundef;
-    enqueue(backend, self, incoming, RESUME_RAISE, true);
+    enqueue(backend, self, incoming, RESUME_RAISE, AT_HEAD);
   }
   self->idle_ok = idle == SWITCH_MAY_RETURN;
+  self->streak = 0;
   backend->switch_count++;
+  if (!NIL_P(backend->trace_proc)) trace_block(backend, self);
   do {
     take_next(backend, self, idle, &next);
     if (next.fiber == self) {
@@ -686,6 +759,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   } while (backend->handover);
   self->incoming = Qundef;
   if (!NIL_P(self->pending)) queue_pending(backend, self);
+  if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);
   return value;
 }
 
@@ -712,7 +786,7 @@ VALUE backend_base_snooze(struct backend_base *backend) {
     backend->switch_count++;
     return Qnil;
   }
-  enqueue(backend, self, Qnil, RESUME_RETURN, false);
+  enqueue(backend, self, Qnil, RESUME_RETURN, AT_TAIL);
   VALUE value = switch_from(backend, self, SWITCH_MUST_WAIT);
   return backend->how == RESUME_RAISE ? error_invoke(value) : value;
 }
@@ -759,6 +833,7 @@ static void rearm_scopes(struct backend_base *backend, struct fiber_state *fiber
 }
 
 static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  fiber_state_abandon_others(fiber);
   if (backend->root && backend->root != fiber) backend->root->root = false;
   fiber_state_adopt(NULL, fiber);
   abandon_children(fiber);
@@ -804,7 +879,7 @@ static void put(VALUE hash, const char *name, uint64_t number) {
 VALUE backend_base_stats(struct backend_base *backend) {
   VALUE stats = rb_hash_new();
 
-  put(stats, "runqueue_size", backend->runqueue.capacity);
+  put(stats, "runqueue_size", runqueue_capacity(&backend->runqueue));
   put(stats, "runqueue_length", backend->runqueue.length);
   put(stats, "runqueue_max_length", backend->runqueue.high_mark);
   put(stats, "op_count", backend->op_count);

@@ -26,11 +26,14 @@ struct backend_base {
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
   bool polling;                 /* the GVL is released: others must wake us */
   unsigned switched;            /* switches since the last poll */
+  unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
   VALUE trace_proc, idle_proc;  /* or Qnil */
   bool tracing;                 /* inside trace_proc: no re-entry */
   int64_t idle_gc_period;       /* ns, 0 when off */
   int64_t idle_gc_last;
+  uint64_t ended_count;         /* spun fibers that have run and ended */
+  uint64_t ended_at_gc;         /* the same when stacks were last asked back; 0 before */
 };
 
 /* What to do when nothing can run and nothing is pending. */
@@ -54,6 +57,9 @@ void backend_base_finalize(struct backend_base *backend);
  * gone are closed. backend is the current thread's, or NULL. Raises. */
 void backend_base_after_fork(struct backend_base *backend);
 
+/* Says that the running fiber is its thread's first one. */
+void backend_base_note_root(void);
+
 /* The record of the running fiber, bound to this backend. */
 struct fiber_state *backend_base_fiber(struct backend_base *backend);
 
@@ -75,6 +81,9 @@ VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, con
  * Merge rule: a plain value replaces a plain value; an exception replaces a plain value; an
  * exception behind an exception is kept and delivered after it. */
 void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how);
+/* The same for what timers and completed operations wake: they may pass a crowd (runqueue.h). */
+void backend_base_schedule_event(struct fiber_state *fiber, VALUE value, enum resume_how how);
+/* At the head. */
 void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum resume_how how);
 /* Value or exception, told by its class: what Fiber#schedule does. */
 void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first);
@@ -94,6 +103,8 @@ bool backend_base_wake(struct backend_base *backend);
 /* Arms a timer. Raises NoMemoryError. */
 void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t deadline);
 
+/* GC only when idle, at most once in that many nanoseconds; 0 or less: as usual. */
+void backend_base_set_idle_gc(struct backend_base *backend, int64_t period);
 VALUE backend_base_stats(struct backend_base *backend);
 void backend_base_trace(struct backend_base *backend, int argc, const VALUE *argv);
 

@@ -25,7 +25,7 @@ void cancel_scope_cancel(struct cancel_scope *scope) {
     rb_set_errinfo(Qnil);
   }
   RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
-  backend_base_schedule(scope->fiber, exception, RESUME_RAISE);
+  backend_base_schedule_event(scope->fiber, exception, RESUME_RAISE);
 }
 
 static void expire(struct timer *timer) {

@@ -40,7 +40,11 @@ static struct backend_base *own_open(VALUE self) {
 }
 
 static VALUE Backend_finalize(VALUE self) {
-  backend_base_finalize(own(self));
+  struct backend_base *backend = own(self);
+
+  if (backend->open && backend_base_fiber(backend) != backend->root)
+    rb_raise(eFiberError, "only the main fiber of a thread can close its backend");
+  backend_base_finalize(backend);
   return self;
 }
 
@@ -93,6 +97,11 @@ static VALUE Backend_set_idle_proc(VALUE self, VALUE proc) {
   check_callable(proc);
   RB_OBJ_WRITE(self, &backend->idle_proc, proc);
   return proc;
+}
+
+static VALUE Backend_set_idle_gc_period(VALUE self, VALUE seconds) {
+  backend_base_set_idle_gc(own_open(self), io_nanoseconds(seconds));
+  return seconds;
 }
 
 static VALUE describe_driver(const struct driver *driver) {
@@ -455,6 +464,7 @@ void class_backend_init(void) {
   rb_define_method(cBackend, "trace", Backend_trace, -1);
   rb_define_method(cBackend, "trace_proc=", Backend_set_trace_proc, 1);
   rb_define_method(cBackend, "idle_proc=", Backend_set_idle_proc, 1);
+  rb_define_method(cBackend, "idle_gc_period=", Backend_set_idle_gc_period, 1);
   rb_define_singleton_method(cBackend, "available", Backend_s_available, 0);
   define_operations();
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);

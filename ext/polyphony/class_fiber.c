@@ -30,6 +30,8 @@ static VALUE spin_in(struct fiber_state *parent, int argc, VALUE *argv) {
   rb_scan_args(argc, argv, "02", &tag, &caller);
   if (!parent->backend) parent = current();
   if (parent->ended) rb_raise(eFiberError, "a fiber that has ended cannot have children");
+  if (parent->backend->thread != rb_thread_current())
+    rb_raise(eFiberError, "a child has to be spun in the thread of its parent");
   VALUE fiber = fiber_life_spin(parent, tag, rb_block_proc());
   if (!NIL_P(caller)) FIBER_WRITE(get(fiber), caller, caller);
   return fiber;
@@ -39,9 +41,12 @@ static VALUE Fiber_spin(int argc, VALUE *argv, VALUE self) {
   return spin_in(bound(self), argc, argv);
 }
 
+/* In a signal handler the fiber at hand is anybody's: what is spun there belongs to main. */
 static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
+  struct backend_base *backend = backend_base_current();
+
   (void)self;
-  return spin_in(current(), argc, argv);
+  return spin_in(backend->in_handler ? backend->root : backend_base_fiber(backend), argc, argv);
 }
 
 static VALUE Words_snooze(VALUE self) {

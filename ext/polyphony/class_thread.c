@@ -22,6 +22,11 @@ static VALUE Thread_backend_p(VALUE self) {
   return backend && backend->open ? Qtrue : Qfalse;
 }
 
+static VALUE Thread_note_root(VALUE self) {
+  backend_base_note_root();
+  return self;
+}
+
 static VALUE Thread_s_backend(VALUE klass) {
   (void)klass;
   return backend_base_current()->self;
@@ -41,13 +46,9 @@ static VALUE Thread_switch_fiber(VALUE self) {
 
 static VALUE Thread_set_idle_gc_period(VALUE self, VALUE seconds) {
   struct backend_base *backend = backend_of(self);
-  int64_t period = io_nanoseconds(seconds);
 
   if (!backend) rb_raise(rb_eThreadError, "the thread has no backend yet");
-  backend->idle_gc_period = period > 0 ? period : 0;
-  backend->idle_gc_last = backend_base_now(backend);
-  if (period > 0) rb_gc_disable();
-  else rb_gc_enable();
+  backend_base_set_idle_gc(backend, io_nanoseconds(seconds));
   return seconds;
 }
 
@@ -63,6 +64,7 @@ static VALUE Thread_on_idle(VALUE self) {
 void class_thread_init(void) {
   rb_define_method(rb_cThread, "backend", Thread_backend, 0);
   rb_define_method(rb_cThread, "__polyphony_backend?", Thread_backend_p, 0);
+  rb_define_method(rb_cThread, "__polyphony_note_root", Thread_note_root, 0);
   rb_define_singleton_method(rb_cThread, "backend", Thread_s_backend, 0);
   rb_define_method(rb_cThread, "main_fiber", Thread_main_fiber, 0);
   rb_define_method(rb_cThread, "switch_fiber", Thread_switch_fiber, 0);

@@ -32,7 +32,8 @@ static void set_result(struct fiber_state *fiber, VALUE result, bool failed) {
 static VALUE name_source(VALUE argument) {
   VALUE *pair = (VALUE *)argument;
 
-  return rb_funcall(pair[0], id_source_fiber, 1, pair[1]);
+  if (!NIL_P(rb_funcall(pair[0], id_source_fiber, 0))) return Qnil;  /* passed up by a child */
+  return rb_funcall(pair[0], id_set_source_fiber, 1, pair[1]);
 }
 
 /* A frozen exception, or one whose class objects, stays without. */
@@ -203,8 +204,9 @@ static void end_process(struct fiber_state *fiber) {
 }
 
 /* Ruby continues a fiber that returns in the thread's root fiber. If that one is waiting in
- * backend_base_switch_fiber, returning is the best way to go: the stack goes back to the pool at
- * once, and the root takes the next entry for us. If it left otherwise (it resumed a generator
+ * backend_base_switch_fiber, returning is the best way to go: Ruby knows that the fiber is dead, and
+ * the root takes the next entry for us. (The stack is given back by the GC all the same: Ruby does
+ * that at once only for fibers that were resumed.) If the root left otherwise (it resumed a generator
  * which then waited), this fiber switches away and never comes back. */
 static VALUE depart(struct fiber_state *fiber) {
   struct backend_base *backend = fiber->backend;
@@ -227,6 +229,8 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   fiber->started = true;
   fiber->incoming = Qundef;
   int killed = run_to_the_end(&run);
+  backend_base_fiber(fiber->backend);  /* lets go of generators it resumed */
+  fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);
   conclude(fiber);
@@ -245,7 +249,7 @@ void fiber_life_init(void) {
 }
 
 static void trace_spin(struct fiber_state *fiber) {
-  VALUE event[] = { ID2SYM(rb_intern("spin")), fiber->fiber, rb_fiber_current() };
+  VALUE event[] = { ID2SYM(rb_intern("spin")), fiber->fiber, rb_make_backtrace() };
 
   backend_base_trace(fiber->backend, 3, event);
 }

@@ -54,7 +54,11 @@ static void orphan_all(struct list *list) {
 }
 
 static void unpark_all(struct list *list) {
-  while (!list_empty_p(list)) list_remove(list->next);
+  while (!list_empty_p(list)) {
+    struct fiber_state *fiber = list_entry(list->next, struct fiber_state, parked);
+    fiber->waitlist = NULL;
+    list_remove(&fiber->parked);
+  }
 }
 
 /* Everything that points here is unlinked; records may be swept in any order. */
@@ -64,6 +68,7 @@ static void state_free(void *pointer) {
   if (state->spun) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
   cancel_scope_free_all(&state->scopes);
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
+  list_remove(&state->all);
   list_remove(&state->waiting);
   list_remove(&state->parked);
   list_remove(&state->sibling);
@@ -96,10 +101,13 @@ static void fire_sleeper(struct timer *timer) {
   struct fiber_state *state =
     (struct fiber_state *)((char *)timer - offsetof(struct fiber_state, timer));
 
-  backend_base_schedule(state, Qnil, RESUME_RETURN);
+  backend_base_schedule_event(state, Qnil, RESUME_RETURN);
 }
 
+static struct list all = { &all, &all };
+
 static void init_lists(struct fiber_state *state) {
+  list_push(&all, &state->all);
   list_init(&state->waiting);
   list_init(&state->parked);
   list_init(&state->scopes);
@@ -213,8 +221,9 @@ VALUE fiber_state_name(struct fiber_state *state) {
   if (dead_p(state)) return ID2SYM(rb_intern("dead"));
   if (state->fiber == rb_fiber_current()) return ID2SYM(rb_intern("running"));
   if (state->queued) return ID2SYM(rb_intern("runnable"));
-  if (state->backend && state->backend->current == state) return ID2SYM(rb_intern("running"));
-  return ID2SYM(rb_intern("waiting"));
+  /* Of another thread: it runs, unless that thread polls on its behalf. */
+  bool current = state->backend && state->backend->current == state && !state->backend->polling;
+  return ID2SYM(current ? rb_intern("running") : rb_intern("waiting"));
 }
 
 void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
@@ -228,6 +237,28 @@ void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
   parent->child_count++;
   RB_OBJ_WRITTEN(parent->self, Qundef, child->self);
   RB_OBJ_WRITTEN(child->self, Qundef, parent->self);
+}
+
+static void leave_waitlist(struct fiber_state *fiber) {
+  struct waitlist *list = fiber->waitlist;
+
+  if (!list) return;
+  if (list_empty_p(&fiber->parked)) list->woken--;
+  else list->length--;
+  list_remove(&fiber->parked);
+  fiber->waitlist = NULL;
+}
+
+/* Fibers that are not ours may be generators of the survivor, who can go on with them. */
+void fiber_state_abandon_others(struct fiber_state *survivor) {
+  list_each(node, &all) {
+    struct fiber_state *fiber = list_entry(node, struct fiber_state, all);
+    if (fiber == survivor) continue;
+    leave_waitlist(fiber);
+    if (!fiber->spun && !fiber->root) continue;
+    fiber->ended = true;
+    if (!NIL_P(fiber->fiber)) fiber_state_forget(fiber);
+  }
 }
 
 void fiber_state_init(void) {

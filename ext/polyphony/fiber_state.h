@@ -23,6 +23,7 @@ struct waitlist {               /* see waitlist.h */
 };
 
 struct fiber_state {
+  struct list all;              /* every record there is, for a fork */
   VALUE self;                   /* the wrapping object */
   VALUE fiber;                  /* the Fiber */
   struct backend_base *backend; /* whose queue it runs in; NULL until its first switchpoint */
@@ -47,6 +48,7 @@ struct fiber_state {
 
   /* runqueue.c */
   bool queued;
+  uint8_t lane;                 /* and where in it, while queued */
   uint64_t place;
   VALUE incoming;               /* an exception on its way in during a transfer; else Qundef */
   VALUE pending;                /* Array of further exceptions to be delivered, or Qnil */
@@ -54,7 +56,9 @@ struct fiber_state {
   /* what it waits for */
   struct list waiting;          /* in backend->waiting while an op or timer is pending */
   struct list parked;           /* in a waitlist */
+  struct waitlist *waitlist;    /* it is parked in or has been woken from; NULL when it runs again */
   struct timer timer;           /* of sleep */
+  uint8_t streak;               /* operations done in place since it last left */
   struct op *op;                /* in flight, or NULL */
   bool op_closed;               /* its descriptor is being closed: the number tells nothing now */
   const char *wait_reason;      /* for reports; NULL when not waiting */
@@ -100,6 +104,9 @@ VALUE fiber_state_name(struct fiber_state *state);
 
 /* Makes child a child of parent (NULL: of nobody); leaves the former one. */
 void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child);
+
+/* In a forked child: no fiber but this one lives on, and none is waiting for anything. */
+void fiber_state_abandon_others(struct fiber_state *survivor);
 
 /* A structure that is not itself a Ruby object keeps fibers in a list: mark them. */
 void fiber_state_mark_parked(const struct list *list);

@@ -10,6 +10,7 @@
  *   - sockets that a loop had got but did not come to yield are kept, and are first in line for
  *     the next who accepts from that listener. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #define ACCEPT_FLAGS 0
 #endif
 
+#define SOCKETS_PER_TURN 64
 #define FIRST_PAUSE (NSEC_PER_SEC / 100)
 #define LONGEST_PAUSE NSEC_PER_SEC
 #define WARN_PERIOD (10 * NSEC_PER_SEC)
@@ -374,14 +376,35 @@ static int64_t accept_next(struct accept_loop *loop) {
   return accept_shot(loop, fd);
 }
 
+/* A connection that is there already, without a turn: if each had to wait until everyone who is
+ * busy had run once, a thousand of them would wait a thousand times as long. -EAGAIN if there is
+ * none, or if that cannot be asked without the risk of waiting. */
+static int64_t accept_at_once(struct accept_loop *loop) {
+  int fd = fd_of(loop->server, FD_READ);
+  struct op_shot shot;
+
+  if (loop->op) return loop_shift_shot(loop->op, &shot) ? shot.result : -EAGAIN;
+  if (!loop->single || !(fcntl(fd, F_GETFL) & O_NONBLOCK) || !alone_p(loop, fd)) return -EAGAIN;
+  int socket = accept4(fd, NULL, NULL, ACCEPT_FLAGS);
+  return socket >= 0 ? socket : -EAGAIN;
+}
+
+static void yield_socket(struct accept_loop *loop, int64_t socket) {
+  loop->pause = 0;
+  rb_yield(wrap_socket(loop->klass, (int)socket));
+}
+
 static VALUE loop_body(VALUE argument) {
   struct accept_loop *loop = (struct accept_loop *)argument;
 
   for (;;) {
     int64_t result = accept_next(loop);
     if (result >= 0) {
-      loop->pause = 0;
-      rb_yield(wrap_socket(loop->klass, (int)result));
+      yield_socket(loop, result);
+      for (int more = 1; more < SOCKETS_PER_TURN; more++) {
+        if ((result = accept_at_once(loop)) < 0) break;
+        yield_socket(loop, result);
+      }
     } else if (short_of_descriptors_p(result)) {
       pause_for_descriptors(loop, result);
     } else if (!transient_p(result)) {

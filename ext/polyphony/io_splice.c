@@ -5,7 +5,7 @@
  *
  * One end must be a pipe. If none is, bytes go through a private one ("hold"), which is empty
  * between two steps. What is in it when something is raised goes back to the source's read-ahead.
- * Read-ahead that is there before goes through it, too.
+ * Read-ahead that is there before goes through it, too, and what Ruby has buffered of the source.
  *
  * SPLICE_F_NONBLOCK is about pipes only. Others are kept from blocking by their kind:
  *   socket   gets O_NONBLOCK for the duration of the call (tcp_splice_read and splice_to_socket look
@@ -50,6 +50,7 @@ struct relay {
   struct side in, out;
   struct side hold_in, hold_out;  /* write and read end; fd -1 until needed */
   bool plain_in, plain_out;     /* no splice on that side */
+  bool from_ruby;               /* what is in the hold was in Ruby's buffer of the source */
   size_t chunk;                 /* how many bytes at a time */
   const VALUE *affixes;         /* of io_splice_chunks */
   size_t rest;                  /* bytes of plain_out that are in `bytes` and not written */
@@ -75,10 +76,6 @@ static struct side side_of(VALUE io, enum fd_direction direction) {
   side.device = st.st_dev;
   side.inode = st.st_ino;
   return side;
-}
-
-static bool same_file_p(const struct side *a, const struct side *b) {
-  return a->device == b->device && a->inode == b->inode;
 }
 
 /* After every switch: somebody may have closed one of them. Raises IOError then. */
@@ -246,11 +243,31 @@ static int64_t fill_plainly(struct relay *relay, size_t length) {
   return n > 0 ? put_into_hold(relay, (size_t)n) : n;
 }
 
+/* After a gets, for instance. */
+static bool buffered_p(VALUE io) {
+  rb_io_t *file;
+
+  if (!RB_TYPE_P(io, T_FILE)) return false;
+  GetOpenFile(io, file);
+  return rb_io_read_pending(file);
+}
+
+static size_t take_buffered(struct relay *relay, size_t length) {
+  relay->from_ruby = buffered_p(relay->in.io);
+  if (!relay->from_ruby) return 0;
+  VALUE bytes = rb_funcall(relay->in.io, rb_intern("read_nonblock"), 1, SIZET2NUM(length));
+  length = min_size(length, (size_t)RSTRING_LEN(bytes));
+  memcpy(relay->bytes, RSTRING_PTR(bytes), length);
+  RB_GC_GUARD(bytes);
+  return length;
+}
+
 /* 0 at the end of the source. */
 static int64_t fill(struct relay *relay) {
   size_t plain = min_size(relay->chunk, PLAIN_SIZE);
-  size_t ahead = fd_take_ahead(relay->in.fd, relay->bytes, plain);
+  size_t ahead = take_buffered(relay, plain);
 
+  if (!ahead) ahead = fd_take_ahead(relay->in.fd, relay->bytes, plain);
   if (ahead > 0) return checked(put_into_hold(relay, ahead));
   if (!relay->plain_in) {
     int64_t n = move(relay, &relay->in, &relay->hold_in, relay->chunk);
@@ -298,32 +315,42 @@ static size_t bytes_in_hold(struct relay *relay) {
   return ioctl(relay->hold_out.fd, FIONREAD, &length) < 0 ? 0 : (size_t)length;
 }
 
-/* Back to where they came from, if that is still there. */
-static void return_to_source(struct relay *relay) {
-  struct side now = { .fd = relay->in.fd };
-  size_t length = relay->rest + bytes_in_hold(relay);
-  char *bytes = length ? malloc(length) : NULL;
+static bool same_as_before_p(const struct side *side) {
   struct stat st;
 
-  if (!bytes) return;
+  return fstat(side->fd, &st) == 0 && st.st_dev == side->device && st.st_ino == side->inode;
+}
+
+/* Back to where they came from, if that is still there. */
+static void return_bytes(struct relay *relay, const char *bytes, size_t length) {
+  if (!same_as_before_p(&relay->in)) return;
+  if (relay->from_ruby) rb_io_ungetbyte(relay->in.io, rb_str_new(bytes, (long)length));
+  else fd_put_back(relay->in.fd, bytes, length);
+}
+
+static VALUE return_to_source(VALUE argument) {
+  struct relay *relay = (struct relay *)argument;
+  size_t length = relay->rest + bytes_in_hold(relay);
+  VALUE memory = rb_str_tmp_new((long)length);
+  char *bytes = RSTRING_PTR(memory);
+
   memcpy(bytes, relay->bytes, relay->rest);
-  int64_t n = result_of(read(relay->hold_out.fd, bytes + relay->rest, length - relay->rest));
-  if (n > 0) relay->rest += (size_t)n;
-  if (fstat(now.fd, &st) == 0) {
-    now.device = st.st_dev;
-    now.inode = st.st_ino;
-    if (same_file_p(&now, &relay->in)) fd_put_back(now.fd, bytes, relay->rest);
-  }
-  free(bytes);
+  ssize_t n = read(relay->hold_out.fd, bytes + relay->rest, length - relay->rest);
+  return_bytes(relay, bytes, relay->rest + (n > 0 ? (size_t)n : 0));
+  RB_GC_GUARD(memory);          /* bytes points into it */
+  return Qnil;
 }
 
 static VALUE close_relay(VALUE argument) {
   struct relay *relay = (struct relay *)argument;
 
+  int state = 0;
+
   if (relay->hold_in.fd < 0) return Qnil;
-  return_to_source(relay);
+  if (relay->rest || bytes_in_hold(relay)) rb_protect(return_to_source, argument, &state);
   close(relay->hold_in.fd);
   close(relay->hold_out.fd);
+  if (state) rb_jump_tag(state);
   return Qnil;
 }
 
@@ -335,7 +362,7 @@ static bool both_pipes_p(const struct relay *relay) {
 
 static bool direct_p(const struct relay *relay) {
   return (relay->in.kind == SIDE_PIPE || relay->out.kind == SIDE_PIPE) && !relay->plain_in &&
-         !relay->plain_out && !fd_has_ahead(relay->in.fd);
+         !relay->plain_out && !buffered_p(relay->in.io) && !fd_has_ahead(relay->in.fd);
 }
 
 /* Moves one chunk or less; 0 at the end. */

@@ -119,17 +119,43 @@ static size_t fitting(struct reader *reader, size_t length) {
   return room;
 }
 
-VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool socket) {
-  struct reader reader = reader_new(io, object, pos, socket);
-  bool raw = !RB_TYPE_P(reader.buffer.object, T_STRING);
-  size_t wanted = NIL_P(length) ? (raw ? fitting(&reader, SIZE_MAX) : 0)
-                                : fitting(&reader, checked_length(length));
+struct request {
+  struct reader reader;
+  size_t wanted;
+  bool to_end;                  /* no limit */
+};
 
-  if (NIL_P(length) && !raw) read_to_end(&reader);
-  else if (to_eof || NIL_P(length)) read_exactly(&reader, wanted);
-  else if (wanted > 0) read_some(&reader, wanted);
-  bool eof = reader.buffer.pos == reader.start && (NIL_P(length) || wanted > 0);
-  VALUE result = buffer_finish(&reader.buffer, reader.start);
+static VALUE read_whole(VALUE argument) {
+  struct request *request = (struct request *)argument;
+
+  if (request->to_end) read_to_end(&request->reader);
+  else read_exactly(&request->reader, request->wanted);
+  return Qnil;
+}
+
+/* A read of several parts that is broken off: in a String of the caller's they are to be found, in
+ * one of our own they would be lost. */
+static void read_or_give_back(struct request *request, bool own) {
+  struct buffer *buffer = &request->reader.buffer;
+  int state;
+
+  rb_protect(read_whole, (VALUE)request, &state);
+  if (!state) return;
+  if (own) fd_put_back(request->reader.fd, RSTRING_PTR(buffer->object), buffer->pos);
+  rb_jump_tag(state);
+}
+
+VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool socket) {
+  struct request request = { .reader = reader_new(io, object, pos, socket) };
+  struct reader *reader = &request.reader;
+  bool raw = !RB_TYPE_P(reader->buffer.object, T_STRING);
+
+  request.wanted = fitting(reader, NIL_P(length) ? SIZE_MAX : checked_length(length));
+  request.to_end = NIL_P(length) && !raw;
+  if (to_eof || NIL_P(length)) read_or_give_back(&request, NIL_P(object));
+  else if (request.wanted > 0) read_some(reader, request.wanted);
+  bool eof = reader->buffer.pos == reader->start && request.wanted > 0;
+  VALUE result = buffer_finish(&reader->buffer, reader->start);
   RB_GC_GUARD(io);
   return eof ? Qnil : result;
 }

@@ -9,6 +9,7 @@
 #include "offload.h"
 
 #define FIRST_FDS 64
+#define MOST_FDS (1 << 20)             /* the kernel's default limit; more is a mistake of the caller's */
 #define FIRST_SHOTS 8
 /* While closing, looks again this often: a driver that forgets to end its poll costs time only. */
 #define CLOSE_SLICE (NSEC_PER_SEC / 10)
@@ -35,7 +36,7 @@ static bool grow_slots(struct loop *loop, unsigned fd) {
 }
 
 struct fd_slot *loop_fd_slot(struct loop *loop, int fd) {
-  if (fd < 0) return NULL;
+  if (fd < 0 || fd >= MOST_FDS) return NULL;
   if ((unsigned)fd >= loop->fds_size && !grow_slots(loop, (unsigned)fd)) return NULL;
   return &loop->fds[fd];
 }

@@ -18,4 +18,5 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_fiber_init();
   class_thread_init();
   class_backend_init();
+  backend_base_note_root();
 }

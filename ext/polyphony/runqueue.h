@@ -1,6 +1,11 @@
 /* runqueue.h - the fibers that may run, in order, each with the value it resumes with.
  * Owner: struct backend_base, which does the write barriers. Layer 1.
  *
+ * Two lanes: fibers woken by an event (a timer, a completed operation) have one of their own. As a
+ * rule they are served together in order of arrival. When the other lane is crowded (thousands of
+ * fibers were just spun, say), four woken ones may pass for each one of the crowd: a timer does
+ * not wait for 30,000 others to start, nor they for ever. Within a lane order is always kept.
+ *
  * A fiber is in the queue at most once: its record knows its place, so scheduling it again is a
  * merge, not a second entry. Places are absolute numbers that only grow at the tail and shrink at
  * the head; a place is found at (place & mask) whatever the capacity, so doubling keeps them. */
@@ -18,14 +23,25 @@ struct runqueue_entry {
   struct fiber_state *fiber;    /* NULL: the fiber left the queue, skip */
   VALUE value;
   enum resume_how how;
+  uint64_t serial;              /* order of arrival; 0: at the head by priority */
 };
 
-struct runqueue {
+struct lane {
   struct runqueue_entry *entries;
   uint64_t head, tail;          /* head is the next to run; tail the next free place */
-  unsigned capacity;            /* a power of two */
-  unsigned length;              /* fibers in the queue; less than tail - head when some left */
+  unsigned capacity;            /* a power of two, or 0 */
+  unsigned length;              /* fibers in it; less than tail - head when some left */
+};
+
+enum { LANE_MAIN, LANE_EVENTS, LANES };
+enum { RUNQUEUE_CROWD = 128 };
+
+struct runqueue {
+  struct lane lanes[LANES];
+  unsigned length;              /* of both */
   unsigned high_mark;           /* greatest length since stats were read */
+  unsigned passed;              /* events that have passed a crowd since one of it was served */
+  uint64_t serial;              /* of the last arrival */
 };
 
 void runqueue_init(struct runqueue *queue);
@@ -33,8 +49,11 @@ void runqueue_free(struct runqueue *queue);
 void runqueue_clear(struct runqueue *queue);           /* all fibers leave */
 size_t runqueue_memsize(const struct runqueue *queue);
 
+unsigned runqueue_capacity(const struct runqueue *queue);
+
 /* The fiber must not be queued. */
 void runqueue_push(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
+void runqueue_push_event(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 void runqueue_unshift(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry);  /* false when empty */
 

@@ -29,6 +29,7 @@ void waitlist_wake_all(struct waitlist *list, VALUE value) {
 /* Not in the list any more means that it was woken: if an exception came first, the wake is
  * handed on, or it would be lost. */
 static void settle(struct waitlist *list, struct fiber_state *fiber, bool raised) {
+  fiber->waitlist = NULL;
   if (!list_empty_p(&fiber->parked)) {
     leave(list, fiber);
     return;
@@ -50,6 +51,7 @@ static VALUE park(struct parking *parking) {
   enum resume_how how;
   int state;
 
+  fiber->waitlist = parking->list;
   list_push(&parking->list->parked, &fiber->parked);
   parking->list->length++;
   RB_OBJ_WRITTEN(parking->owner, Qundef, fiber->self);
@@ -77,9 +79,12 @@ VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, 
   int state;
 
   backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
+  list_push(&backend->waiting, &fiber->waiting);
+  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   VALUE value = rb_protect(park_body, (VALUE)&parking, &state);
   *expired = !parking.woken && !timer_armed_p(&fiber->timer);
   timer_heap_disarm(&backend->loop.timers, &fiber->timer);
+  list_remove(&fiber->waiting);
   if (state) rb_jump_tag(state);
   return value;
 }
@@ -87,6 +92,9 @@ VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, 
 void waitlist_mark(const struct waitlist *list) { fiber_state_mark_parked(&list->parked); }
 
 void waitlist_free(struct waitlist *list) {
-  while (!waitlist_empty_p(list)) list_remove(list->parked.next);
-  list->length = 0;
+  while (!waitlist_empty_p(list)) {
+    struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
+    leave(list, fiber);
+    fiber->waitlist = NULL;
+  }
 }

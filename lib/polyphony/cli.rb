@@ -9,6 +9,7 @@ module Polyphony
     # What a shell expects for a wrong command line (sysexits.h, EX_USAGE).
     USAGE_ERROR = 64
 
+    # What +polyphony help+ says.
     HELP = <<~TEXT
       usage: polyphony COMMAND
 

@@ -40,9 +40,10 @@ module Polyphony
       Dir.children(FD_FOLDER).to_h { |fd| [Integer(fd), describe(fd)] }.compact
     end
 
-    # nil for the descriptor with which the folder itself was read.
+    # nil for the descriptor with which the folder itself was read, and for a sanitizer's report.
     def describe(fd)
-      File.readlink("#{FD_FOLDER}/#{fd}")
+      target = File.readlink("#{FD_FOLDER}/#{fd}")
+      target unless target.include?('/tmp/sanitize/report.')
     rescue Errno::ENOENT
       nil
     rescue Errno::EINVAL

@@ -41,8 +41,8 @@ module Polyphony
 
     def after_teardown
       GCPressure.off
-      @ios&.each { |io| io.close unless io.closed? }
       shut_down_children
+      @ios&.each { |io| io.close unless io.closed? }
       @leaks&.check(self) if passed?
       super
     end

@@ -14,8 +14,32 @@ module Polyphony
     end
   end
 
+  # Ends a fiber, or a block with a time limit; its value becomes the result.
+  class MoveOn < BaseException
+  end
+
+  # What cancel and cancel_after raise unless told otherwise.
+  class Cancel < BaseException
+  end
+
+  # Ends a fiber whose parent ends.
+  class Terminate < BaseException
+  end
+
+  # Makes a fiber run its block again.
+  class Restart < BaseException
+  end
+
+  # For time limits of your own.
+  class TimeoutException < ::Exception
+  end
+
+  # Raised in the main fiber when no fiber can ever run again. The message says who waits for what.
+  class Deadlock < ::Exception
+  end
+
   # Runs a block on a fiber, at whatever it is waiting for. See Fiber#interject.
-  class Interjection
+  class Interjection < BaseException
     # @param block [Proc] what to run
     def initialize(block)
       super(nil)

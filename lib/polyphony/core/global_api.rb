@@ -3,7 +3,34 @@
 module Polyphony
   # The words. spin, snooze, suspend and receive are written in C.
   module GlobalAPI
+    # @!visibility private
+    # The method that the block was given to has returned, so Ruby finds nothing to break out of.
+    def self.loop_until_break(block)
+      loop(&block)
+      nil
+    rescue LocalJumpError => e
+      raise unless e.reason == :break
+    end
+
     private
+
+    # @!method spin(tag = nil)
+    #   Starts a fiber, a child of the current one. It runs when its turn comes.
+    #   @param tag [Object] a name, shown by Fiber#inspect
+    #   @yield [Object] what it was scheduled with first, normally nil
+    #   @return [Fiber]
+
+    # @!method snooze
+    #   Lets all others run that can, then goes on.
+    #   @return [Object] what the fiber was scheduled with meanwhile, normally nil
+
+    # @!method suspend
+    #   Waits until somebody schedules the fiber. Returns at once when nothing else can happen.
+    #   @return [Object] what it was scheduled with
+
+    # @!method receive
+    #   Takes the next message for the current fiber, waiting for one.
+    #   @return [Object]
 
     # Runs the block in a fiber after a while.
     # @param interval [Numeric] seconds
@@ -30,7 +57,7 @@ module Polyphony
     def spin_loop(tag = nil, &block)
       raise ArgumentError, 'spin_loop needs a block to run' unless block
 
-      spin(tag) { loop(&block) }
+      spin(tag) { GlobalAPI.loop_until_break(block) }
     end
 
     # Runs the block for at most that long; then it is interrupted and +with_value+ returned.

@@ -8,10 +8,29 @@ module Polyphony
   #   spin { pipe << "hello\n"; pipe.close }
   #   pipe.read  #=> "hello\n"
   class Pipe
+    # Raised when a pipe that is closed is written to.
+    class ClosedPipeError < RuntimeError
+    end
+
+    # @!method initialize
+    #   @raise [Errno::EMFILE] if there are no descriptors left
+
+    # @!method fds
+    #   @return [Array(Integer, Integer)] descriptors for reading and writing, -1 when closed
+
+    # @!method close
+    #   Closes the end for writing. What was written can still be read; the end for reading goes
+    #   with the object.
+    #   @return [self]
+    #   @raise [RuntimeError] the second time
+
+    # @!method closed?
+    #   @return [Boolean] whether the end for writing is closed
+
     # Reads up to +length+ bytes, all until EOF without it.
     # @return [String, nil] nil at EOF when a length was given
     def read(length = nil, buffer = nil, pos = 0)
-      result = Polyphony.backend_read(self, buffer || +'', length, true, pos)
+      result = Polyphony.backend_read(self, buffer, length, true, pos)
       result || (length ? nil : buffer || +'')
     end
 

@@ -2,5 +2,6 @@
 
 # When the program ends, children of the main fiber are stopped and waited for.
 at_exit do
-  Fiber.current.shutdown_all_children if Thread.current == Thread.main
+  main = Thread.current == Thread.main && Thread.current.__polyphony_backend?
+  Fiber.current.shutdown_all_children if main
 end

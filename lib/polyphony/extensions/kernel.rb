@@ -6,10 +6,12 @@ module Polyphony
     private
 
     # Like stock sleep, except that other fibers run meanwhile and that scheduling the fiber ends
-    # it.
+    # it. In a main fiber, a sleep without end is no deadlock when nobody else is left: a signal may
+    # come.
     # @param duration [Numeric, nil] seconds; for ever without it
     # @return [Object] what the fiber was scheduled with, normally nil
     def sleep(duration = nil)
+      duration ||= Float::INFINITY if Fiber.current.main?
       duration ? Polyphony.backend_sleep(duration) : Polyphony.backend_wait_event(true)
     end
   end

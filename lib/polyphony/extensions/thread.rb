@@ -3,13 +3,34 @@
 module Polyphony
   # A thread's fibers end with it, and so does its backend.
   module ThreadExtensions
+    # @yield in the thread; when it has ended, the fibers it spun are shut down
     def initialize(*args, **options, &block)
-      return super unless block
+      block &&= ThreadExtensions.wrap(block)
+      super(*args, **options, &block)
+    end
 
-      super(*args, **options) do |*arguments, **keywords|
+    # Thread.start and Thread.fork do not call initialize.
+    module Start
+      # @see ThreadExtensions#initialize
+      def start(*args, **options, &block)
+        block &&= ThreadExtensions.wrap(block)
+        super(*args, **options, &block)
+      end
+
+      # @see ThreadExtensions#initialize
+      def fork(*args, **options, &block)
+        block &&= ThreadExtensions.wrap(block)
+        super(*args, **options, &block)
+      end
+    end
+
+    # @!visibility private
+    def self.wrap(block)
+      proc do |*arguments, **keywords|
+        Thread.current.__polyphony_note_root
         block.call(*arguments, **keywords)
       ensure
-        ThreadExtensions.finish
+        finish
       end
     end
 
@@ -26,4 +47,5 @@ module Polyphony
   end
 
   ::Thread.prepend ThreadExtensions
+  ::Thread.singleton_class.prepend ThreadExtensions::Start
 end

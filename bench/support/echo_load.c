@@ -1,0 +1,156 @@
+/* echo_load.c - asks an echo server as fast as it answers.
+ *   echo_load PORT CONNECTIONS SECONDS SERVER_PID
+ * Each connection has one message of 64 bytes under way. When all have had an answer, and after a
+ * warm-up of a quarter of the time, answers are counted. Every answer is compared with what was
+ * sent. A connection which got no answer during the whole time is counted as starved.
+ * Prints {"all": ms until each connection had an answer, "rate": answers a second, "p50": us,
+ * "p999": us, "cpu": us of the server's CPU time for an answer, "starved": connections}. The CPU time tells servers apart even where this program is the
+ * bottleneck, or somebody else uses the machine. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 64, EVENTS = 256, BUCKETS = 1 << 20 };   /* a bucket is one microsecond */
+#define MOST_WAIT 5000000000LL         /* ns for the first answers */
+
+struct connection {
+  int fd;
+  uint32_t got;                        /* bytes of the answer under way */
+  uint64_t answers;
+  int64_t sent_at;
+  unsigned char message[SIZE];
+};
+
+static uint32_t histogram[BUCKETS];
+static uint64_t answers;
+static int unanswered;                 /* connections that wait for their first answer */
+
+static void need(int ok, const char *what) {
+  if (ok) return;
+  perror(what);
+  exit(1);
+}
+
+static int64_t now(void) {
+  struct timespec t;
+
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void ask(struct connection *c) {
+  c->got = 0;
+  c->message[c->answers % SIZE]++;     /* so that an old answer does not pass for this one */
+  c->sent_at = now();
+  need(send(c->fd, c->message, SIZE, MSG_NOSIGNAL) == SIZE, "send");
+}
+
+static void count_answer(struct connection *c) {
+  int64_t us = (now() - c->sent_at) / 1000;
+
+  histogram[us < BUCKETS ? us : BUCKETS - 1]++;
+  answers++;
+  if (c->answers++ == 0) unanswered--;
+}
+
+static void take_answer(struct connection *c) {
+  unsigned char buffer[SIZE];
+  ssize_t n = recv(c->fd, buffer, SIZE - c->got, MSG_DONTWAIT);
+
+  if (n < 0 && errno == EAGAIN) return;
+  need(n > 0, "recv");
+  if (memcmp(buffer, c->message + c->got, n)) {
+    fprintf(stderr, "the answer is not what was sent\n");
+    exit(1);
+  }
+  c->got += n;
+  if (c->got < SIZE) return;
+  count_answer(c);
+  ask(c);
+}
+
+static void open_connection(struct connection *c, int epoll, int port) {
+  struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+  struct epoll_event event = { .events = EPOLLIN, .data.ptr = c };
+  int one = 1;
+
+  need((c->fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0, "socket");
+  need(connect(c->fd, (struct sockaddr *)&address, sizeof(address)) == 0, "connect");
+  setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  need(epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &event) == 0, "epoll_ctl");
+  memset(c->message, 'a', SIZE);
+}
+
+static void take_answers(int epoll) {
+  struct epoll_event events[EVENTS];
+  int n = epoll_wait(epoll, events, EVENTS, 100);
+
+  need(n >= 0 || errno == EINTR, "epoll_wait");
+  for (int i = 0; i < n; i++) take_answer(events[i].data.ptr);
+}
+
+static void run_until(int epoll, int64_t end) {
+  while (now() < end) take_answers(epoll);
+}
+
+/* In milliseconds. Those who never get one must not hold up the run. */
+static double run_until_all_answered(int epoll) {
+  int64_t start = now();
+
+  while (unanswered > 0 && now() < start + MOST_WAIT) take_answers(epoll);
+  return (now() - start) / 1e6;
+}
+
+/* In microseconds; all threads of the process. */
+static double cpu_time(int pid) {
+  clockid_t clock;
+  struct timespec t;
+
+  need(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0, "the server's clock");
+  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+static unsigned percentile(double part) {
+  uint64_t left = (uint64_t)(answers * part);
+  unsigned i = 0;
+
+  while (i < BUCKETS - 1 && left >= histogram[i]) left -= histogram[i++];
+  return i;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 5) return 2;
+  int port = atoi(argv[1]), count = atoi(argv[2]), pid = atoi(argv[4]), starved = 0;
+  double seconds = atof(argv[3]);
+  int epoll = epoll_create1(0);
+  struct connection *all = calloc(count, sizeof(*all));
+
+  for (int i = 0; i < count; i++) open_connection(&all[i], epoll, port);
+  unanswered = count;
+  for (int i = 0; i < count; i++) ask(&all[i]);
+  double all_answered = run_until_all_answered(epoll);
+  run_until(epoll, now() + (int64_t)(seconds / 4 * 1e9));
+
+  memset(histogram, 0, sizeof(histogram));
+  answers = 0;
+  for (int i = 0; i < count; i++) all[i].answers = 0;
+  double cpu = cpu_time(pid);
+  int64_t start = now();
+  run_until(epoll, start + (int64_t)(seconds * 1e9));
+  cpu = cpu_time(pid) - cpu;
+  double time = (now() - start) / 1e9;
+
+  for (int i = 0; i < count; i++) starved += all[i].answers == 0;
+  printf("{\"all\": %.1f, \"rate\": %.0f, \"p50\": %u, \"p999\": %u, \"cpu\": %.3f, \"starved\": %d}\n",
+         all_answered, answers / time, percentile(0.5), percentile(0.999), answers ? cpu / answers : 0, starved);
+  return 0;
+}

@@ -1,0 +1,122 @@
+# frozen_string_literal: true
+
+module Bench
+  # The table, and the same as data.
+  class Report
+    HEAD = ['row', 'limit', 'io_uring', 'x limit', 'libev', 'x limit', 'target', 'beside'].freeze
+
+    def initialize(summaries, machine, seconds:, scale:)
+      @summaries = summaries
+      @facts = machine.facts
+      @drivers = machine.drivers
+      @seconds = seconds
+      @scale = scale
+    end
+
+    def markdown
+      [*heading, '', table_row(HEAD), table_row(HEAD.map { '---' }), *lines, '', *notes].join("\n") + "\n"
+    end
+
+    def to_h
+      { machine: @facts, scale: @scale, seconds: @seconds.round,
+        rows: @summaries.to_h { |summary| [summary.row.name, row_data(summary)] } }
+    end
+
+    # Three digits that count, thousands apart.
+    def self.number(value)
+      return '-' unless value
+      return value.to_s if value.is_a?(Integer) && value < 1000
+      return value.round.to_s.gsub(/(\d)(?=(\d{3})+$)/, '\1,') if value.abs >= 100
+
+      format('%.3g', value)
+    end
+
+    private
+
+    def heading
+      libraries = @facts[:libraries].map { |name, version| "#{name} #{version}" }.join(', ')
+      ["#{@facts[:processor]}, #{@facts[:processors]} processors · #{@facts[:kernel]} · #{@facts[:ruby]} · " \
+       "#{libraries}", '',
+       "Load average when it began to report: #{@facts[:load_average]}. Took #{@seconds.round} s" \
+       "#{@scale == 1.0 ? '' : " at scale #{@scale}"}."]
+    end
+
+    def notes
+      failures = @summaries.flat_map do |summary|
+        summary.failures.map { |side, text| "- #{summary.row.name}, #{side}: **failed**: #{text}" }
+      end
+      ['Medians of interleaved rounds; ratios are taken within each round, their range is in ' \
+       'brackets. `ok` and `MISSED` stand for the target. Rows without I/O and threads are in CPU ' \
+       'time, the others in wall time.', *failures]
+    end
+
+    def lines
+      @summaries.flat_map { |summary| summary.row.metrics.map { |metric| line(summary, metric) } }
+    end
+
+    def line(summary, metric)
+      cells = Row::DRIVERS.flat_map do |driver|
+        [figure(summary, driver, metric), ratio(summary, driver, metric)]
+      end
+      table_row([label(summary, metric), limits(summary, metric), *cells, target(metric),
+                 beside(summary, metric)])
+    end
+
+    def label(summary, metric)
+      "#{summary.row.title}, #{metric.unit}"
+    end
+
+    def limits(summary, metric)
+      sides = summary.row.sides.select { |side| side.kind == :limit }
+      sides.map { |side| "#{side.name} #{figure(summary, side.name, metric)}" }.join('; ')
+    end
+
+    def beside(summary, metric)
+      sides = summary.row.sides.select { |side| side.kind == :beside }
+      sides.map { |side| "#{side.name} #{figure(summary, side.name, metric)}" }.join('; ')
+    end
+
+    def figure(summary, side, metric)
+      Report.number(summary.figure(side, metric)&.median)
+    end
+
+    def ratio(summary, driver, metric)
+      return '' unless @drivers.include?(driver)
+
+      spread = summary.ratio(driver, metric)
+      verdict = { true => ' ok', false => ' **MISSED**', nil => '' }[summary.met?(driver, metric)]
+      range = format('%<median>.2f (%<min>.2f–%<max>.2f)', **spread.to_h) if spread
+      "#{range}#{verdict}".strip
+    end
+
+    def target(metric)
+      sign = metric.lower_is_better? ? '≤' : '≥'
+      parts = [per_driver(metric.ratio) { |ratio| "#{sign} #{format('%.3g', ratio)}x" },
+               per_driver(metric.value) { |value| "#{sign} #{value} #{metric.unit}" }, metric.note]
+      parts.compact.join(', ')
+    end
+
+    def per_driver(targets, &block)
+      return unless targets
+
+      targets.is_a?(Hash) ? targets.values.map(&block).join(' / ') : block.call(targets)
+    end
+
+    def table_row(cells)
+      "| #{cells.join(' | ')} |"
+    end
+
+    def row_data(summary)
+      { title: summary.row.title, rounds: summary.rounds, failures: summary.failures,
+        metrics: summary.row.metrics.to_h { |metric| [metric.name, metric_data(summary, metric)] } }
+    end
+
+    def metric_data(summary, metric)
+      { unit: metric.unit, better: metric.better,
+        target_ratio: metric.ratio, target_value: metric.value,
+        figures: summary.measured_sides.to_h { |side| [side, summary.figure(side, metric)&.to_h] },
+        ratios: @drivers.to_h { |driver| [driver, summary.ratio(driver, metric)&.to_h] },
+        met: @drivers.to_h { |driver| [driver, summary.met?(driver, metric)] } }
+    end
+  end
+end

@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+module Bench
+  # Median and range of one figure over the rounds.
+  Spread = Struct.new(:median, :min, :max, keyword_init: true) do
+    def self.of(values)
+      values = values.compact.sort
+      return if values.empty?
+
+      middle = values.size / 2
+      median = values.size.odd? ? values[middle] : (values[middle - 1] + values[middle]) / 2.0
+      new(median: median, min: values.first, max: values.last)
+    end
+  end
+
+  # What the rounds of one row come to. A ratio is taken within each round and the median is of
+  # these: what slows down a whole round falls out.
+  class Summary
+    attr_reader :row
+
+    def initialize(row, rounds)
+      @row = row
+      @rounds = rounds
+    end
+
+    # @return [Spread, nil]
+    def figure(side, metric)
+      Spread.of(@rounds.map { |round| value(round, side, metric) })
+    end
+
+    # @return [Spread, nil] ours / limit
+    def ratio(driver, metric)
+      limit = @row.limit_of(driver).name
+      Spread.of(@rounds.map do |round|
+        ours = value(round, driver, metric)
+        base = value(round, limit, metric)
+        ours / base.to_f if ours && base&.positive?
+      end)
+    end
+
+    # @return [Boolean, nil] whether the target is met; nil without one, or without a figure
+    def met?(driver, metric)
+      wanted = [[target(metric.ratio, driver), ratio(driver, metric)],
+                [target(metric.value, driver), figure(driver, metric)]].select(&:first)
+      return if wanted.empty? || wanted.any? { |_target, spread| spread.nil? }
+
+      wanted.all? { |target, spread| within?(spread.median, target, metric) }
+    end
+
+    def target(targets, driver)
+      targets.is_a?(Hash) ? targets[driver] : targets
+    end
+
+    # @return [Hash] complaints by side
+    def failures
+      @rounds.flat_map { |round| round.select { |_side, result| result.is_a?(String) }.to_a }.to_h
+    end
+
+    def failed?
+      failures.any?
+    end
+
+    def rounds
+      @rounds.size
+    end
+
+    # The first metric in one line, for the progress.
+    def line
+      metric = @row.metrics.first
+      parts = measured_sides.map do |side|
+        spread = figure(side, metric)
+        "#{side} #{spread ? Report.number(spread.median) : 'failed'}"
+      end
+      "#{parts.join(', ')} #{metric.unit}"
+    end
+
+    def measured_sides
+      @rounds.flat_map(&:keys).uniq
+    end
+
+    private
+
+    def value(round, side, metric)
+      result = round[side]
+      result[metric.name] if result.is_a?(Hash)
+    end
+
+    def within?(value, target, metric)
+      metric.lower_is_better? ? value <= target : value >= target
+    end
+  end
+end

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+# Runs one side of one row in a process of its own and prints its figures as JSON:
+#   ruby worker.rb ROW SIDE SCALE
+# A side that is not ours sees a bare Ruby: nothing of Polyphony is loaded.
+
+require 'json'
+require_relative 'row'
+require_relative 'native'
+
+module Bench
+  # What the blocks of a row may call.
+  class Worker
+    CPU = Process::CLOCK_PROCESS_CPUTIME_ID
+    WALL = Process::CLOCK_MONOTONIC
+
+    def initialize(row, side, scale)
+      @row = row
+      @side = side
+      @scale = scale
+    end
+
+    def call
+      require 'polyphony' if @side.kind == :driver
+      check_driver if @side.kind == :driver
+      perform(@scale / 20.0) if @row.warm_up?
+      perform(@scale)
+    end
+
+    # Times the block, which does +count+ operations. CPU time, because fibers that only switch never
+    # wait: other programs on the machine then do little harm. Where the kernel or another thread is
+    # waited for, +clock+ has to be the wall's.
+    # @return [Hash] nanoseconds per operation
+    def measure(count, clock: CPU, &block)
+      GC.start
+      { ns: elapsed(clock, &block) * 1e9 / count }
+    end
+
+    # For rows which have something to prepare between one batch and the next: calls the block
+    # until +count+ is reached. It does +size+ operations and returns their time in seconds.
+    def measure_batches(count, size)
+      batches = (count.to_f / size).ceil
+      GC.start
+      { ns: Array.new(batches) { yield }.sum * 1e9 / (batches * size) }
+    end
+
+    # @return [Float] seconds
+    def elapsed(clock = CPU)
+      started = now(clock)
+      yield
+      now(clock) - started
+    end
+
+    def now(clock = WALL)
+      Process.clock_gettime(clock)
+    end
+
+    # Runs a C program of bench/support, which prints JSON.
+    def native(program, *arguments)
+      output = IO.popen([Native.program(program), *arguments.map(&:to_s)], &:read)
+      raise "#{program} failed (#{$?})" unless $?.success?
+
+      JSON.parse(output, symbolize_names: true)
+    end
+
+    private
+
+    def perform(scale)
+      instance_exec([(@side.count * scale).round, 1].max, &@side.block)
+    end
+
+    def check_driver
+      used = Polyphony.backend_kind.to_s
+      raise "asked for #{@side.name}, got #{used}" unless used == @side.name
+    end
+  end
+end
+
+if $PROGRAM_NAME == __FILE__
+  name, side, scale = ARGV
+  load File.expand_path("../micro/#{name}.rb", __dir__)
+  row = Bench.rows.fetch(name)
+  puts JSON.generate(Bench::Worker.new(row, row.side(side), scale.to_f).call)
+end

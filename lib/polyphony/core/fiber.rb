@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+# What Fiber gains in C. See Polyphony::FiberControl, FiberTree, FiberMessaging and FiberAwait for
+# the rest.
+class Fiber
+  # @!method spin(tag = nil, caller = nil)
+  #   Starts a child of this fiber.
+  #   @yield [Object] what it was scheduled with first, normally nil
+  #   @return [Fiber]
+
+  # @!method await
+  #   Waits until the fiber has ended.
+  #   @return [Object] its result
+  #   @raise [Exception] what it ended with
+  # @!method join
+  #   @see #await
+  # @!method value
+  #   @see #await
+
+  # @!method schedule(value = nil)
+  #   Makes the fiber runnable, at the end of the queue; an exception is raised in it. From any
+  #   thread. A fiber that has ended is left alone.
+  #   @return [self]
+
+  # @!method schedule_with_priority(value = nil)
+  #   The same, at the head of the queue.
+  #   @return [self]
+
+  # @!method state
+  #   @return [Symbol] +:running+, +:runnable+, +:waiting+, +:dead+
+
+  # @!method result
+  #   @return [Object] of a fiber that has ended: value or exception
+
+  # @!method tag
+  #   @return [Object] a name for your own use, shown by inspect
+  # @!method tag=(tag)
+  #   @see #tag
+
+  # @!method main?
+  #   @return [true, nil] whether it is the main fiber of its thread
+
+  # @!method thread
+  #   @return [Thread, nil] nil for a fiber that has not run in any yet
+
+  # @!method parent
+  #   @return [Fiber, nil]
+  # @!method parent=(fiber)
+  #   @param fiber [Fiber, nil]
+  #   @raise [FiberError] if that one has ended or is a descendant
+
+  # @!method children
+  #   @return [Array<Fiber>] eldest first
+
+  # @!method await_all_children
+  #   Waits until there are none.
+  #   @return [self]
+
+  # @!method graceful_shutdown?
+  #   @return [Boolean] whether the fiber was asked to end gracefully; for ensure blocks
+  # @!method graceful_shutdown=(flag)
+  #   @see #graceful_shutdown?
+
+  # @!method mailbox
+  #   @return [Polyphony::Queue]
+
+  # @!method <<(message)
+  #   Puts a message into the mailbox, from any fiber or thread.
+  #   @return [self]
+
+  # @!method receive
+  #   Takes the next message out of the mailbox, waiting for one.
+  #   @return [Object]
+end
