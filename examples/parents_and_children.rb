@@ -29,6 +29,6 @@ end
 begin
   supervisor.await
 rescue IOError => e
-  puts "main: #{e.message}, which ended the #{e.source_fiber.tag}"
+  puts "main: #{e.message}, said the #{e.source_fiber.tag} one"
 end
 puts "main: the supervisor is #{supervisor.state}, and has #{supervisor.children.size} children"

@@ -591,12 +591,13 @@ static void run_idle_hooks(struct backend_base *backend) {
   if (!NIL_P(backend->idle_proc)) rb_funcall(backend->idle_proc, id_call, 0);
 }
 
-/* Everyone whom the last poll found or woke gets a turn first: many of them wait for the same
- * descriptor again, and a poll in between would report those to nobody. */
+/* Everyone whom the last poll found or woke gets two turns first, one to read and one to answer:
+ * many of them then wait for the same descriptor again, and a poll in between would report that
+ * to nobody. */
 static inline bool poll_due_p(struct backend_base *backend) {
   unsigned length = backend->runqueue.length;
 
-  if (length < backend->batch) length = backend->batch;
+  if (length < 2 * backend->batch) length = 2 * backend->batch;
   if (length > RUNQUEUE_CROWD) length = RUNQUEUE_CROWD;
   if (++backend->switched <= SWITCHES_PER_POLL || backend->switched <= length) return false;
   return pending_p(backend);
@@ -744,7 +745,6 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
     enqueue(backend, self, incoming, RESUME_RAISE, AT_HEAD);
   }
   self->idle_ok = idle == SWITCH_MAY_RETURN;
-  self->streak = 0;
   backend->switch_count++;
   if (!NIL_P(backend->trace_proc)) trace_block(backend, self);
   do {

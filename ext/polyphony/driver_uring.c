@@ -30,6 +30,7 @@
  * SIGPIPE. A write to a pipe or socket whose reader is gone raises it in the thread which enters
  * the kernel, like write(2). From Linux 6.18 on we ask for none (RWF_NOSIGNAL); before, the process
  * has to ignore or handle it, as Ruby does. OP_SEND never raises it. */
+#ifdef HAVE_LIBURING
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -598,3 +599,5 @@ const struct driver driver_uring = {
   .recycle = recycle_buffer,
   .buffer = find_buffer,
 };
+
+#endif

@@ -1,5 +1,6 @@
 /* driver_uring_entry.c - what an op asks of the kernel, and what the kernel's answers mean.
  * Knows nothing of queues, chains and withdrawing: driver_uring.c does that. */
+#ifdef HAVE_LIBURING
 #include <errno.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -266,3 +267,5 @@ static size_t wanted_bytes(const struct op *op) {
 bool uring_entry_whole_p(const struct op *op, int64_t result) {
   return result >= 0 && (size_t)result >= wanted_bytes(op);
 }
+
+#endif

@@ -4,6 +4,7 @@
  * take away. Flags are tried from best to plain, opcodes are listed by the kernel
  * (IORING_REGISTER_PROBE), and the three things which neither shows are tried out once per
  * process on sockets and a pipe of our own (find_traits). */
+#ifdef HAVE_LIBURING
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -406,3 +407,5 @@ int uring_probe(char *why, size_t size) {
   else uring_close(&u);
   return rc;
 }
+
+#endif

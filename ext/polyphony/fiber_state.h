@@ -58,7 +58,6 @@ struct fiber_state {
   struct list parked;           /* in a waitlist */
   struct waitlist *waitlist;    /* it is parked in or has been woken from; NULL when it runs again */
   struct timer timer;           /* of sleep */
-  uint8_t streak;               /* operations done in place since it last left */
   struct op *op;                /* in flight, or NULL */
   bool op_closed;               /* its descriptor is being closed: the number tells nothing now */
   const char *wait_reason;      /* for reports; NULL when not waiting */

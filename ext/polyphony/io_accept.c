@@ -94,14 +94,17 @@ static void purge(void) {
   }
 }
 
+static bool accepting_p(const struct op *op) {
+  return op->kind == OP_ACCEPT || op->kind == OP_ACCEPT_MULTI;
+}
+
 /* Whoever waits for a connection meanwhile has to look again: their op settles with -ECANCELED, or
  * with another socket. */
 static void tell_waiting(int fd) {
   struct backend_base *backend = backend_base_current();
   struct op *op = loop_ops_on(&backend->loop, fd);
 
-  while (op && ((op->kind != OP_ACCEPT && op->kind != OP_ACCEPT_MULTI) || op->state != OP_IN_FLIGHT))
-    op = op->fd_next;
+  while (op && !(accepting_p(op) && op->state == OP_IN_FLIGHT)) op = op->fd_next;
   if (op) loop_cancel(&backend->loop, op);
   backend_base_collect(backend);
 }
@@ -236,7 +239,7 @@ static bool alone_p(struct accept_loop *loop, int fd) {
   struct op *op = loop_ops_on(&loop->backend->loop, fd);
 
   for (; op; op = op->fd_next)
-    if (op != loop->op && (op->kind == OP_ACCEPT || op->kind == OP_ACCEPT_MULTI)) return false;
+    if (op != loop->op && accepting_p(op)) return false;
   return true;
 }
 
@@ -376,9 +379,16 @@ static int64_t accept_next(struct accept_loop *loop) {
   return accept_shot(loop, fd);
 }
 
-/* A connection that is there already, without a turn: if each had to wait until everyone who is
- * busy had run once, a thousand of them would wait a thousand times as long. -EAGAIN if there is
- * none, or if that cannot be asked without the risk of waiting. */
+/* How many connections are taken in one turn. If each had to wait until everyone who is busy has
+ * run once, then the more there are, the longer the next would wait. */
+static unsigned fair_share(struct accept_loop *loop) {
+  unsigned share = 1 + loop->backend->runqueue.length / 8;
+
+  return share < SOCKETS_PER_TURN ? share : SOCKETS_PER_TURN;
+}
+
+/* A connection that is there already. -EAGAIN if there is none, or if that cannot be asked without
+ * the risk of waiting. */
 static int64_t accept_at_once(struct accept_loop *loop) {
   int fd = fd_of(loop->server, FD_READ);
   struct op_shot shot;
@@ -401,7 +411,7 @@ static VALUE loop_body(VALUE argument) {
     int64_t result = accept_next(loop);
     if (result >= 0) {
       yield_socket(loop, result);
-      for (int more = 1; more < SOCKETS_PER_TURN; more++) {
+      for (unsigned left = fair_share(loop); left > 1; left--) {
         if ((result = accept_at_once(loop)) < 0) break;
         yield_socket(loop, result);
       }

@@ -27,10 +27,11 @@ struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, in
  * been given back would be a trap. */
 static void collect(struct backend_base *backend) { backend_base_collect(backend); }
 
-/* The fiber is told when the op settles. One that settles in place tells nobody. */
+/* The fiber is told when the op settles; also when it has settled in place, for then it takes
+ * its turn behind the others like everyone who waited. */
 static void submit(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   op->state = OP_IDLE;
-  op->owner = NULL;
+  op->owner = fiber;
   fiber->op = op;
   fiber->op_closed = false;
   backend->op_count++;
@@ -38,17 +39,6 @@ static void submit(struct backend_base *backend, struct fiber_state *fiber, stru
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   loop_submit(&backend->loop, op);
   if (op_settled_p(op)) collect(backend);
-  else op->owner = fiber;
-}
-
-/* Fair, and not forced at every operation: after so many that were done in place, or if there is
- * something to deliver, the fiber takes its turn behind the others like everyone who waited. */
-enum { MAY_GO_ON = 16 };
-
-static bool takes_turn_p(struct fiber_state *fiber) {
-  if (!fiber->queued && fiber->incoming == Qundef && fiber->streak++ < MAY_GO_ON) return false;
-  backend_base_schedule_event(fiber, Qnil, RESUME_RETURN);
-  return true;
 }
 
 static VALUE take_errinfo(void) {
@@ -186,14 +176,14 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
   int state;
 
   submit(backend, fiber, op);
-  while (!op_settled_p(op) || takes_turn_p(fiber)) {
+  do {
     VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
                                     &how, &state);
     if (state) raise_from(backend, fiber, op, state);
     if (how == RESUME_RETURN) continue;
     if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, value);
     else deliver(backend, fiber, op, value);
-  }
+  } while (!op_settled_p(op));
   leave(fiber);
   buffer_return(fiber);
   return op->result;
@@ -206,7 +196,7 @@ int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
   return result;
 }
 
-/* ---- several at once, or one that goes on ----------------------------------------------------- */
+/* ---- several at once, or one that goes on ---------------------------------------------------- */
 
 static void enlist(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   op->owner = fiber;

@@ -95,7 +95,8 @@ static void fill_port(struct lookup *lookup, VALUE port) {
   VALUE text = rb_obj_as_string(port);
   const char *string = StringValueCStr(text);
   if (strlen(string) >= sizeof(lookup->port))
-    rb_raise(rb_eArgError, "a port is a number or a service's name, got %"PRIsVALUE, rb_inspect(port));
+    rb_raise(rb_eArgError, "a port is a number or a service's name, got %"PRIsVALUE,
+             rb_inspect(port));
   strcpy(lookup->port, string);
 }
 
@@ -201,7 +202,8 @@ static VALUE packed_address(int fd, VALUE address) {
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static int64_t connect_to(struct backend_base *backend, VALUE socket, const struct address *address) {
+static int64_t connect_to(struct backend_base *backend, VALUE socket,
+                          const struct address *address) {
   int fd = fd_of(socket, FD_READ);
   struct op *op = io_op_with_memory(backend, OP_CONNECT, fd, sizeof(address->storage));
 

@@ -1,7 +1,7 @@
 /* io_socket.c - sending, and messages with an address; see io.h
  *
- * There is no kind of op for sendmsg and recvmsg: they are tried without waiting, and what is waited
- * for is only that the socket becomes ready. So a cancelled one has taken no datagram. */
+ * There is no kind of op for sendmsg and recvmsg: they are tried without waiting, and what is
+ * waited for is only that the socket becomes ready. So a cancelled one has taken no datagram. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -209,8 +209,8 @@ static void control_parts(VALUE control, int *level, int *type, VALUE *data) {
   }
   if (!RB_INTEGER_TYPE_P(parts[0]) || !RB_INTEGER_TYPE_P(parts[1]) ||
       !RB_TYPE_P(parts[2], T_STRING))
-    rb_raise(rb_eArgError, "control data is a Socket::AncillaryData or [level, type, data] with two "
-             "Integers and a String, got %"PRIsVALUE, rb_inspect(control));
+    rb_raise(rb_eArgError, "control data is a Socket::AncillaryData or [level, type, data] with "
+             "two Integers and a String, got %"PRIsVALUE, rb_inspect(control));
   *level = NUM2INT(parts[0]);
   *type = NUM2INT(parts[1]);
   *data = parts[2];

@@ -8,8 +8,8 @@
  * Read-ahead that is there before goes through it, too, and what Ruby has buffered of the source.
  *
  * SPLICE_F_NONBLOCK is about pipes only. Others are kept from blocking by their kind:
- *   socket   gets O_NONBLOCK for the duration of the call (tcp_splice_read and splice_to_socket look
- *            at nothing else), no matter what the peer has sent or how much room there is
+ *   socket   gets O_NONBLOCK for the duration of the call: tcp_splice_read and splice_to_socket
+ *            look at nothing else
  *   file     if the page cache does not have it (RWF_NOWAIT tells), a worker makes the call.
  *            Writing is not asked about: it goes to the page cache, but may be slowed down there.
  *   other    ttys, devices: after poll(2) has promised, and writing at most PIPE_BUF bytes

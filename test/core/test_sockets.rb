@@ -226,7 +226,10 @@ class TestMessages < Polyphony::TestCase
   def test_what_a_cancelled_read_had_taken_comes_first
     left, right = socket_pair
     cancel_everywhere do |run|
-      run.scenario { Polyphony.backend_recv(right, +'', 2, 0).then { |text| Polyphony.backend_send(left, text, 0) } }
+      run.scenario do
+        text = Polyphony.backend_recv(right, +'', 2, 0)
+        Polyphony.backend_send(left, text, 0)
+      end
       run.beside { Polyphony.backend_send(left, 'ab', 0) }
       run.check { assert_equal 'ab', receive(right).first }
     end

@@ -23,8 +23,11 @@ module SpliceHelpers
     end
   end
 
+  # Under GC.stress not all of them: a pair of pipes, none, and one.
   def each_pair_of_streams(targets = STREAMS)
-    STREAMS.product(targets) do |from, to|
+    pairs = STREAMS.product(targets)
+    pairs &= [%i[pipe pipe], %i[unix unix], %i[unix pipe]] if Polyphony::GCPressure::MODE == 'stress'
+    pairs.each do |from, to|
       source, feed = stream(from)
       sink, target = stream(to)
       yield source, feed, sink, target, "#{from} to #{to}"
@@ -599,7 +602,9 @@ class TestChain < Polyphony::TestCase
     reader, writer = pipe_pair
     gone, broken = pipe_pair
     gone.close
-    assert_raises(Errno::EPIPE) { chain([:write, writer, 'one'], [:write, broken, 'two'], [:write, writer, 'three']) }
+    assert_raises(Errno::EPIPE) do
+      chain([:write, writer, 'one'], [:write, broken, 'two'], [:write, writer, 'three'])
+    end
     assert_equal 'one', read(reader, 20)
     assert_nil reader.wait_readable(0)
   end

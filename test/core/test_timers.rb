@@ -27,7 +27,7 @@ class TestTimers < Polyphony::TestCase
     woken = []
     1000.times do
       spin do
-        duration = random.rand * 0.05
+        duration = random.rand * 0.2
         deadline = clock + duration
         sleep duration
         woken << [deadline, clock]
@@ -37,8 +37,9 @@ class TestTimers < Polyphony::TestCase
     assert_equal 1000, woken.size
     early = woken.find { |deadline, now| now < deadline - 0.0005 }
     assert_nil early
-    # In order of deadlines, as far as the two clock readings above tell them apart.
-    out_of_order = woken.each_cons(2).find { |(a, _), (b, _)| a > b + 0.001 }
+    # In order of deadlines, as far as the reading of the clock above tells them apart: the process
+    # may be put aside between that and the sleep.
+    out_of_order = woken.each_cons(2).find { |(a, _), (b, _)| a > b + 0.02 }
     assert_nil out_of_order
   end
 

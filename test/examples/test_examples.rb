@@ -15,7 +15,7 @@ class TestExamples < Polyphony::TestCase
                'parent: the child ended with 3', 'parent: the clock ticked meanwhile: true'],
     'parents_and_children' => ["quick: finished\nquick: cleaned up", 'broken: cleaned up',
                                "slow: told to stop\nslow: cleaned up",
-                               'main: the disk is full, which ended the supervisor',
+                               'main: the disk is full, said the broken one',
                                'main: the supervisor is dead, and has 0 children'],
     'proxy' => ['client: THROUGH THE PROXY', 'proxy: 17 bytes there, 17 back'],
     'tee' => ["line 0\nline 1\nline 2\n", 'the file has 21 bytes'],

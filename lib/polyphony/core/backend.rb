@@ -43,6 +43,11 @@ module Polyphony
     #   Gives an event of your own to the trace_proc.
     #   @return [self]
 
+    # @!method idle_gc_period=(seconds)
+    #   Garbage is collected only when there is nothing to run, at most once in that time.
+    #   @param seconds [Numeric] 0 goes back to Ruby's own ways
+    #   @return [Numeric]
+
     # @!method idle_proc=(proc)
     #   What is called each time the run queue is empty, before waiting. See Thread#on_idle.
     #   @param proc [#call, nil]
