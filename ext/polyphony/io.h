@@ -44,8 +44,8 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
 
-/* Wakes every fiber of this thread and others that waits on fd with IOError; they let go of it
- * before this returns. Then the caller may close it. */
+/* Wakes every fiber of this thread and others that waits on fd with IOError, and withdraws their
+ * operations. Does not wait for them: none will touch the number again, so the caller may close it. */
 void io_release_waiters(int fd);
 
 /* io_stream.c */

@@ -21,6 +21,7 @@
 #define ACCEPT_FLAGS (SOCK_CLOEXEC | SOCK_NONBLOCK)    /* as stock sockets are */
 #else
 #define ACCEPT_FLAGS 0
+#define accept4(fd, address, length, flags) rb_cloexec_accept(fd, address, length)
 #endif
 
 #define SOCKETS_PER_TURN 64

@@ -300,12 +300,18 @@ void loop_close(struct loop *loop) {
   loop->driver = NULL;
 }
 
+/* The child has copies of sockets that the parent will hand out. */
+static void close_accepted(struct op *op, void *loop) {
+  if (op->kind == OP_ACCEPT_MULTI) discard_shots(loop, op);
+}
+
 /* The lock may have been held by a worker that does not exist here, so it is made anew. The
  * wake-up too: an inherited one is shared, and draining it would steal the parent's signal. */
 int loop_after_fork(struct loop *loop) {
   int rc;
 
   offload_after_fork();
+  op_pool_each(&loop->pool, close_accepted, loop);
   op_pool_free(&loop->pool);
   timer_heap_free(&loop->timers);
   clear_news(loop);
