@@ -61,6 +61,35 @@ static void unpark_all(struct list *list) {
   }
 }
 
+/* Records come and go with every spin: some are kept for the next. Chained by parent. */
+#ifdef __SANITIZE_ADDRESS__             /* would not see who uses one after it was freed */
+enum { SPARE_RECORDS = 0 };
+#else
+enum { SPARE_RECORDS = 1024 };
+#endif
+static struct fiber_state *spare;
+static unsigned spare_count;
+
+static struct fiber_state *acquire_record(void) {
+  struct fiber_state *state = spare;
+
+  if (!state) return ZALLOC(struct fiber_state);
+  spare = state->parent;
+  spare_count--;
+  memset(state, 0, sizeof(*state));
+  return state;
+}
+
+static void release_record(struct fiber_state *state) {
+  if (spare_count == SPARE_RECORDS) {
+    xfree(state);
+    return;
+  }
+  state->parent = spare;
+  spare = state;
+  spare_count++;
+}
+
 /* Everything that points here is unlinked; records may be swept in any order. */
 static void state_free(void *pointer) {
   struct fiber_state *state = pointer;
@@ -74,7 +103,7 @@ static void state_free(void *pointer) {
   list_remove(&state->sibling);
   orphan_all(&state->children);
   unpark_all(&state->awaiters.parked);
-  xfree(state);
+  release_record(state);
 }
 
 static size_t state_memsize(const void *pointer) {
@@ -101,7 +130,8 @@ static void fire_sleeper(struct timer *timer) {
   struct fiber_state *state =
     (struct fiber_state *)((char *)timer - offsetof(struct fiber_state, timer));
 
-  backend_base_schedule_event(state, Qnil, RESUME_RETURN);
+  /* Woken in time, though it has not run yet: what it was woken with is not to be replaced. */
+  if (!state->queued) backend_base_schedule_event(state, Qnil, RESUME_RETURN);
 }
 
 static struct list all = { &all, &all };
@@ -117,7 +147,7 @@ static void init_lists(struct fiber_state *state) {
 }
 
 struct fiber_state *fiber_state_new(void) {
-  struct fiber_state *state = ZALLOC(struct fiber_state);
+  struct fiber_state *state = acquire_record();
 
 #define CLEAR(member) member = Qnil;
   EACH_REFERENCE(state, CLEAR)
@@ -178,6 +208,7 @@ void fiber_state_forget(struct fiber_state *state) {
 void fiber_state_attach(struct fiber_state *state, VALUE fiber) {
   FIBER_WRITE(state, fiber, fiber);
   rb_ivar_set(fiber, id_state, state->self);
+  recent_store(state);          /* somebody will ask soon: to await it, or to stop it */
 }
 
 struct fiber_state *fiber_state_unwrap(VALUE self) {

@@ -161,6 +161,7 @@ class TestCancelEverywhere < Polyphony::TestCase
   end
 
   def test_a_pipe_read_loses_no_byte
+    heavy
     each_stream do |kind, reader, writer|
       cancel_everywhere do |run|
         got = +''

@@ -46,6 +46,7 @@ class TestQueue < Polyphony::TestCase
   end
 
   def test_the_ring_grows_and_wraps
+    heavy
     expected = []
     pushed = 0
     random = Random.new(5)

@@ -465,6 +465,7 @@ class TestReadWrite < Polyphony::TestCase
   end
 
   def test_more_buffers_than_one_vector_takes_are_written_in_order
+    heavy
     each_stream do |kind, reader, writer|
       buffers = Array.new(5_000) { |i| "#{i}," }
       fiber = spin { count = write(writer, *buffers); writer.close; count }

@@ -240,6 +240,7 @@ class TestRunqueue < Polyphony::TestCase
   # --- growth -------------------------------------------------------------------------------------
 
   def test_more_than_64_fibers_keep_their_order
+    heavy
     [63, 64, 65, 130].each do |count|
       log = []
       count.times { |i| spin { log << i } }
@@ -313,6 +314,7 @@ class TestRunqueue < Polyphony::TestCase
   end
 
   def test_runqueue_size_is_a_power_of_two_that_fits
+    heavy
     1000.times { spin { nil } }
     size = stats[:runqueue_size]
     assert_operator size, :>=, 1000

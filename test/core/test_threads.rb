@@ -347,6 +347,7 @@ class TestThreads < Polyphony::TestCase
   RUBY
 
   def test_control_c_reaches_the_main_fiber_whatever_it_waits_for
+    heavy
     ['sleep', 'sleep 100', 'Polyphony::Queue.new.shift', 'spin { sleep }.await', 'suspend',
      "Polyphony.backend_read(reader, +'', 1, false, 0)", 'loop { snooze }'].each do |code|
       out, err, status = run_ruby(INTERRUPTED, code)

@@ -89,6 +89,16 @@ class TestTimers < Polyphony::TestCase
     assert_equal :woken, endless.await
   end
 
+  def test_a_value_that_comes_just_before_the_timer_fires_is_kept
+    fiber = spin { sleep 0.001 }
+    snooze
+    deadline = clock + 0.003
+    nil until clock > deadline
+    fiber.schedule(:in_time) # the timer is due, but has not been looked at
+    Thread.current.backend.poll(false) # now it has
+    assert_equal :in_time, fiber.await
+  end
+
   def test_a_sleep_that_was_woken_leaves_no_timer
     fiber = spin { sleep 100 }
     snooze
@@ -174,6 +184,7 @@ class TestTimers < Polyphony::TestCase
   end
 
   def test_a_slow_block_does_not_move_the_grid
+    skip 'needs a machine that is not slowed down' if PATIENCE > 1
     totals = Array.new(5) do
       ticks = 0
       elapsed do
@@ -251,6 +262,7 @@ class TestTimers < Polyphony::TestCase
   end
 
   def test_arming_and_cancelling_timers_makes_no_system_call
+    heavy
     skip 'strace is not installed' unless system('strace -V', out: File::NULL, err: File::NULL)
     skip 'strace is not allowed' unless system('strace', '-o', File::NULL, 'true', err: File::NULL)
     few = Array.new(3) { system_calls(10) }.min
@@ -259,6 +271,7 @@ class TestTimers < Polyphony::TestCase
   end
 
   def test_arming_and_cancelling_timers_does_not_poll
+    heavy
     backend = Thread.current.backend
     backend.stats
     1000.times { move_on_after(1000) { nil } }

@@ -157,6 +157,7 @@ class TestWaitlist < Polyphony::TestCase
     deadline = clock + 0.003
     nil until clock > deadline
     @list.wake(:in_time) # the timer is due, but has not been looked at
+    Thread.current.backend.poll(false) # now it has
     assert_equal :in_time, fiber.await
   end
 

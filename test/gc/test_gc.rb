@@ -103,6 +103,7 @@ class TestGC < Polyphony::TestCase
   # --- everything moves -------------------------------------------------------------------------------------
 
   def test_objects_move_while_fibers_wait_with_lent_buffers
+    heavy
     pairs = Array.new(5) { pipe_pair }
     buffers = Array.new(5) { |i| String.new("prefix #{i} ", capacity: 20) }
     fibers = pairs.zip(buffers).map do |(reader, _), buffer|
@@ -119,6 +120,7 @@ class TestGC < Polyphony::TestCase
 
   # Short strings live in their object: the kernel would write to where it was.
   def test_a_short_string_that_is_lent_does_not_move
+    heavy
     reader, writer = pipe_pair
     20.times do |i|
       trash = Array.new(1000) { +'x' }
@@ -239,6 +241,7 @@ class TestGC < Polyphony::TestCase
   end
 
   def test_a_queue_grows_with_its_items_and_a_backend_with_its_run_queue
+    heavy
     queue = Polyphony::Queue.new
     empty = ObjectSpace.memsize_of(queue)
     1000.times { |i| queue << i }
@@ -271,10 +274,12 @@ class TestGC < Polyphony::TestCase
   FEW = 70
 
   def test_dead_fibers_are_collected
+    heavy
     assert_operator left_of(500) { spin { 1 }.tap(&:await) }, :<, FEW
   end
 
   def test_failed_fibers_are_collected
+    heavy
     left = left_of(500) do
       spin { raise Boom }.tap do |fiber|
         fiber.await
@@ -286,20 +291,24 @@ class TestGC < Polyphony::TestCase
   end
 
   def test_abandoned_raw_fibers_are_collected
-    left = left_of(500) { Fiber.new { Polyphony::Queue.new.shift }.tap { |f| f.resume if false } }
+    heavy
+    left = left_of(500) { Fiber.new { snooze; Fiber.yield }.tap(&:resume) }
     assert_operator left, :<, FEW
   end
 
   def test_abandoned_generators_that_have_waited_are_collected
+    heavy
     left = left_of(300) { Enumerator.new { |y| snooze; y << 1; y << 2 }.tap(&:next) }
     assert_operator left, :<, FEW
   end
 
   def test_queues_nobody_refers_to_are_collected
+    heavy
     assert_operator left_of(500) { Polyphony::Queue.new.tap { |q| q << q } }, :<, FEW
   end
 
   def test_fibers_that_wait_are_not_collected
+    heavy
     log = []
     reader, writer = pipe_pair
     spin { spin { sleep 0.01; log << :slept }.detach; nil }.await
@@ -312,6 +321,7 @@ class TestGC < Polyphony::TestCase
   end
 
   def test_raw_fibers_that_wait_are_not_collected
+    heavy
     log = []
     reader, writer = pipe_pair
     spin do
