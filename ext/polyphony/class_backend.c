@@ -431,6 +431,13 @@ static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
   return Qnil;
 }
 
+static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
+  (void)self;
+  StringValue(bytes);
+  fd_put_back(fd_of(io, FD_READ), RSTRING_PTR(bytes), RSTRING_LEN(bytes));
+  return Qnil;
+}
+
 static VALUE Polyphony_after_fork(VALUE self) {
   backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
   return self;
@@ -471,6 +478,7 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
   rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
+  rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
   rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
   rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
   rb_define_module_function(mPolyphony, "__raw_buffer_get__", Polyphony_raw_buffer_get, -1);

@@ -141,7 +141,6 @@ class TestPipe < Polyphony::TestCase
   end
 
   def test_gets_getc_and_getbyte
-    skip 'not there yet' unless @pipe.respond_to?(:gets)
     @pipe << "line one\nline two\nab"
     @pipe.close
     assert_equal "line one\n", @pipe.gets
@@ -151,8 +150,28 @@ class TestPipe < Polyphony::TestCase
     assert_nil @pipe.gets
   end
 
+  def test_getc_takes_whole_characters
+    @pipe << 'é€𝄞'
+    @pipe.close
+    assert_equal ['é', '€', '𝄞', nil], Array.new(4) { @pipe.getc }
+  end
+
+  def test_a_line_that_is_broken_off_is_still_there
+    @pipe << 'half a '
+    assert_nil move_on_after(0.001) { @pipe.gets }
+    @pipe << "line\nrest"
+    assert_equal "half a line\n", @pipe.gets
+    @pipe.close
+    assert_equal 'rest', @pipe.gets
+  end
+
+  def test_gets_with_another_separator_and_without_one_at_the_end
+    @pipe << 'a--b'
+    @pipe.close
+    assert_equal ['a--', 'b', nil], Array.new(3) { @pipe.gets('--') }
+  end
+
   def test_puts
-    skip 'not there yet' unless Polyphony::Pipe.public_method_defined?(:puts)
     @pipe.puts 'a', 'b'
     @pipe.close
     assert_equal "a\nb\n", @pipe.read
@@ -164,8 +183,6 @@ class TestPipe < Polyphony::TestCase
     assert_equal 7, @pipe.splice_from(source, 100)
     assert_equal 'spliced', @pipe.read(7)
     source.close
-  rescue NotImplementedError
-    skip 'splice is not there yet'
   end
 
   def test_tee_from_copies_bytes
@@ -174,8 +191,6 @@ class TestPipe < Polyphony::TestCase
     assert_equal 4, @pipe.tee_from(source, 100)
     assert_equal %w[teed teed], [@pipe.read(4), source.read(4)]
     source.close
-  rescue NotImplementedError
-    skip 'tee is not there yet'
   end
 
   def test_two_fibers_through_a_pipe

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require 'stringio'
+
 module Polyphony
   # Both ends of a pipe in one object: what is written to it can be read from it.
   #
@@ -54,6 +56,43 @@ module Polyphony
       self
     end
 
+    # Reads a line.
+    # @param sep [String] what ends it
+    # @return [String, nil] with the separator; nil at EOF
+    def gets(sep = $/)
+      take { |text| (index = text.index(sep)) && index + sep.bytesize }
+    end
+
+    # @return [String, nil] one character; nil at EOF
+    def getc
+      take { |text| (char = text[0]) && char.valid_encoding? && char.bytesize }
+    end
+
+    # @return [Integer, nil] one byte; nil at EOF
+    def getbyte
+      take { |text| 1 unless text.empty? }&.getbyte(0)
+    end
+
+    # Writes each on a line of its own, all in one go. As IO#puts.
+    # @return [nil]
+    def puts(*lines)
+      text = StringIO.new
+      text.puts(*lines)
+      write(text.string)
+      nil
+    end
+
+    # Waits, like readpartial: the names are those of IO, so that a pipe can stand in for one.
+    def read_nonblock(length, buffer = +'', **)
+      readpartial(length, buffer)
+    end
+
+    # Waits until all is written.
+    # @return [Integer] bytes written
+    def write_nonblock(buffer, **)
+      write(buffer)
+    end
+
     # Calls the block with each chunk until EOF.
     # @return [self]
     def read_loop(maxlen = 8192, &block)
@@ -84,6 +123,22 @@ module Polyphony
     # @return [Integer] bytes duplicated from the pipe +source+ into this one
     def tee_from(source, maxlen)
       Polyphony.backend_tee(source, self, maxlen)
+    end
+
+    private
+
+    # Reads until the block says how many bytes are wanted of the text so far (as UTF-8), or until
+    # EOF. What is over, or all when the wait is ended, goes back and comes first in the next read.
+    def take
+      text = +''
+      until (size = yield text.force_encoding(Encoding::UTF_8))
+        chunk = readpartial(8192, +'', 0, false) or break
+        text << chunk.force_encoding(Encoding::UTF_8)
+      end
+      size ? text.byteslice(0, size) : (text unless text.empty?)
+    ensure
+      rest = size ? text.byteslice(size..) : (chunk ? text : '')
+      Polyphony.__put_back__(self, rest) unless rest.nil? || rest.empty?
     end
   end
 end
