@@ -42,6 +42,8 @@ static void backend_mark(void *pointer) {
   runqueue_mark(&backend->runqueue);
   list_each(node, &backend->waiting)
     rb_gc_mark_movable(list_entry(node, struct fiber_state, waiting)->self);
+  list_each(node, &backend->scoped)
+    rb_gc_mark_movable(list_entry(node, struct fiber_state, scoped)->self);
 }
 
 static void backend_compact(void *pointer) {
@@ -57,6 +59,7 @@ static void backend_compact(void *pointer) {
 
 static void forget_waiting(struct backend_base *backend) {
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
+  while (!list_empty_p(&backend->scoped)) list_remove(backend->scoped.next);
 }
 
 /* An open backend is in `backends` and not collected, except when the process ends. */
@@ -93,6 +96,7 @@ VALUE backend_base_allocate(VALUE klass) {
 
   backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
   list_init(&backend->waiting);
+  list_init(&backend->scoped);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
 }
 
@@ -237,6 +241,8 @@ struct backend_base *backend_base_current(void) {
 
 /* ---- the running fiber ---------------------------------------------------------------------- */
 
+static void hand_back(struct fiber_state *from, struct fiber_state *to);
+
 /* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
  * one yielded back to it. The links between are then undone. */
 static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
@@ -246,6 +252,7 @@ static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
   for (; up && before != fiber; before = up) {
     up = before->resumer;
     up->proxy = before->resumer = NULL;
+    hand_back(before, up);
   }
   if (up || before->away || fiber->spun || fiber->root) return;
   fiber->resumer = before;
@@ -344,6 +351,40 @@ static void enqueue(struct backend_base *backend, struct fiber_state *fiber, VAL
   RB_OBJ_WRITTEN(backend->self, Qundef, value);
 }
 
+/* Of a time limit in the fiber: nobody else can make sense of it. */
+static bool own_limit_p(struct fiber_state *fiber, VALUE exception) {
+  list_each(node, &fiber->scopes)
+    if (list_entry(node, struct cancel_scope, link)->exception == exception) return true;
+  return false;
+}
+
+static void hand_back_one(struct fiber_state *from, struct fiber_state *to, VALUE value,
+                          enum resume_how how) {
+  if (how == RESUME_RETURN || !own_limit_p(from, value))
+    enqueue(to->backend, to, value, how, AT_TAIL);
+  else if (from->incoming == Qundef)
+    FIBER_WRITE(from, incoming, value);
+  else
+    keep_exception(from, value);
+}
+
+/* from stood in for to, and got what was meant for it; now it has yielded or ended, and cannot be
+ * switched to. */
+static void hand_back(struct fiber_state *from, struct fiber_state *to) {
+  VALUE more = from->pending;
+
+  from->pending = Qnil;
+  if (from->queued) {
+    struct runqueue_entry entry = *runqueue_find(&from->backend->runqueue, from);
+    runqueue_remove(&from->backend->runqueue, from);
+    hand_back_one(from, to, entry.value, entry.how);
+    RB_GC_GUARD(entry.value);
+  }
+  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
+    hand_back_one(from, to, RARRAY_AREF(more, i), RESUME_RAISE);
+  RB_GC_GUARD(more);
+}
+
 static void move_to_front(struct backend_base *backend, struct fiber_state *fiber) {
   struct runqueue_entry entry = *runqueue_find(&backend->runqueue, fiber);
 
@@ -390,9 +431,27 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
   return !NIL_P(fiber->pending) && delete_identical(fiber->pending, exception);
 }
 
+/* A generator it has resumed may still have what was meant for it. */
+static void update_links(struct backend_base *backend) {
+  if (backend->open && backend->current->fiber != rb_fiber_current())
+    adopt_current(backend, rb_fiber_current());
+}
+
+bool backend_base_raising_p(struct fiber_state *fiber) {
+  return fiber->queued && runqueue_find(&fiber->backend->runqueue, fiber)->how == RESUME_RAISE;
+}
+
+VALUE backend_base_shift_exception(struct fiber_state *fiber) {
+  if (!backend_base_raising_p(fiber)) return Qundef;
+  VALUE exception = runqueue_find(&fiber->backend->runqueue, fiber)->value;
+  backend_base_unschedule(fiber, exception);
+  return exception;
+}
+
 /* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
  * the fiber runs. Further exceptions move up. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
+  update_links(fiber->backend);
   if (fiber->incoming == exception) {
     fiber->incoming = Qundef;
     return true;
@@ -618,6 +677,15 @@ static void find_runnable(struct backend_base *backend, struct fiber_state *self
   }
 }
 
+/* Another thread scheduled a fiber whose generator was running, and came to wait since. */
+static bool passed_on_p(struct backend_base *backend, struct runqueue_entry *entry) {
+  struct fiber_state *last = entry->fiber->proxy ? stand_in(entry->fiber) : entry->fiber;
+
+  if (last == entry->fiber) return false;
+  enqueue(backend, last, entry->value, entry->how, AT_HEAD);
+  return true;
+}
+
 static void take_next(struct backend_base *backend, struct fiber_state *self,
                       enum switch_idle idle, struct runqueue_entry *next) {
   struct runqueue *queue = &backend->runqueue;
@@ -625,7 +693,8 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
   if (!queue->length) find_runnable(backend, self, idle);
   else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
     backend_base_poll(backend, false);
-  runqueue_shift(queue, next);
+  do runqueue_shift(queue, next);
+  while (passed_on_p(backend, next));
 }
 
 /* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint. */
@@ -666,6 +735,7 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
   bool newborn = next->fiber->spun && !next->fiber->started;
 
   rb_set_errinfo(Qnil);
+  if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
   if (!newborn) backend_base_schedule(backend->root, error, RESUME_RAISE);
   else if (!try_again(backend, next)) fiber_life_fail(next->fiber, stack_error(error));
 }

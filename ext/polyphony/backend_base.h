@@ -21,6 +21,7 @@ struct backend_base {
   struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
   struct fiber_state *root;     /* the thread's main fiber */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
+  struct list scoped;           /* fibers that are not ours, in a scope: its timer may wake them */
   enum resume_how how;          /* how the value of the transfer under way is meant */
   bool handover;                /* a fiber ended and came back through the VM: take the next one */
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
@@ -89,6 +90,10 @@ void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum re
 void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first);
 /* Takes back an exception that was scheduled and not delivered. False if it was not there. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
+/* Whether an exception is the next thing the fiber gets. */
+bool backend_base_raising_p(struct fiber_state *fiber);
+/* Takes back the next one, whichever it is; Qundef when there is none. */
+VALUE backend_base_shift_exception(struct fiber_state *fiber);
 
 /* Calls back for every open backend but one. */
 void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except, int arg);

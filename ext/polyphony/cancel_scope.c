@@ -39,6 +39,13 @@ void cancel_scope_reset(struct cancel_scope *scope) {
   backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
 }
 
+/* A spun fiber is kept by its parent. Another one may have nobody but the timer that wakes it. */
+static void keep_reachable(struct fiber_state *fiber) {
+  if (fiber->spun || fiber->root || !list_empty_p(&fiber->scoped)) return;
+  list_push(&fiber->backend->scoped, &fiber->scoped);
+  RB_OBJ_WRITTEN(fiber->backend->self, Qundef, fiber->self);
+}
+
 static struct cancel_scope *enter(int64_t period, VALUE spec) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
   struct cancel_scope *scope = ALLOC(struct cancel_scope);
@@ -46,6 +53,7 @@ static struct cancel_scope *enter(int64_t period, VALUE spec) {
   *scope = (struct cancel_scope){ .fiber = fiber, .timer.fire = expire, .period = period,
                                   .exception = Qundef, .face = Qnil };
   list_unshift(&fiber->scopes, &scope->link);
+  keep_reachable(fiber);
   RB_OBJ_WRITE(fiber->self, &scope->spec, spec);
   cancel_scope_reset(scope);
   return scope;
@@ -56,6 +64,7 @@ static void dispose(struct cancel_scope *scope) {
     timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
   if (!NIL_P(scope->face) && cancel_scope_ended) cancel_scope_ended(scope->face);
   list_remove(&scope->link);
+  if (list_empty_p(&scope->fiber->scopes)) list_remove(&scope->fiber->scoped);
   xfree(scope);
 }
 

@@ -187,7 +187,8 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
   do {
     unsigned flushes = queue->flushes;
     VALUE value = waitlist_park(&queue->shifters, self, "an item in a queue");
-    if (flushes != queue->flushes) return value;
+    bool for_item = NIL_P(value) && queue->length;     /* woken before it could be flushed */
+    if (flushes != queue->flushes && !for_item) return value;
     if (queue->length) return take(queue);
   } while (!queue->closed);
   return Qnil;

@@ -16,7 +16,10 @@ static VALUE run_block(VALUE argument) {
   struct run *run = (struct run *)argument;
   VALUE block = run->fiber->block;
 
-  if (run->how == RESUME_RAISE) error_invoke(run->value);
+  if (run->how == RESUME_RAISE) {
+    error_invoke(run->value);   /* comes back from an interjection */
+    run->value = Qnil;
+  }
   /* spin(&method(:job)) with a method that takes nothing */
   bool bare = RTEST(rb_proc_lambda_p(block)) && rb_proc_arity(block) == 0;
   return rb_proc_call_with_block(block, !bare, &run->value, Qnil);
@@ -104,6 +107,12 @@ static VALUE park_until_child_ends(VALUE argument) {
   return waitlist_park(&child->awaiters, child->self, "children to end");
 }
 
+/* Seen here, an error need not come a second time as that of a child. */
+static VALUE take_failure(struct fiber_state *fiber) {
+  backend_base_unschedule(backend_base_fiber(backend_base_current()), fiber->result);
+  return fiber->result;
+}
+
 /* Children may be spun, or attached, while the others are being stopped: they are told, too. */
 VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
   VALUE first = Qnil;
@@ -116,7 +125,7 @@ VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
     if (!child->told_to_end) stop_child(child, graceful);
     rb_protect(park_until_child_ends, (VALUE)child, &state);
     if (!state) {               /* its error was not passed on, because it is waited for */
-      if (NIL_P(first) && child->ended && child->failed) first = child->result;
+      if (NIL_P(first) && child->ended && child->failed) first = take_failure(child);
       RB_GC_GUARD(self);
       continue;
     }
@@ -136,8 +145,9 @@ void fiber_life_await_children(struct fiber_state *fiber) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Not if an exception is to end its wait before it sees the result. */
 static bool awaited_by(struct fiber_state *fiber, struct fiber_state *who) {
-  return who->wait_subject == fiber->self;
+  return who->wait_subject == fiber->self && !backend_base_raising_p(who);
 }
 
 static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
@@ -192,6 +202,15 @@ static void end_children(struct fiber_state *fiber) {
   if (!NIL_P(error)) set_failure(fiber, error);
 }
 
+/* A child's error that came too late to be raised: it ended together with its parent. Others, a
+ * second stop for instance, have lost their object. */
+static void take_late_errors(struct fiber_state *fiber) {
+  VALUE error;
+
+  while ((error = backend_base_shift_exception(fiber)) != Qundef)
+    if (!fiber->failed && !NIL_P(rb_funcall(error, id_source_fiber, 0))) set_failure(fiber, error);
+}
+
 /* In a forked child the forking fiber is the main one: when it ends, so does the process. */
 static void end_process(struct fiber_state *fiber) {
   int status = 0;
@@ -233,6 +252,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);
+  take_late_errors(fiber);
   conclude(fiber);
   RB_GC_GUARD(self);
   if (killed) rb_jump_tag(killed);
@@ -294,6 +314,6 @@ VALUE fiber_life_await(struct fiber_state *fiber) {
   if (fiber->fiber == rb_fiber_current())
     rb_raise(eFiberError, "a fiber cannot await itself");
   while (!over_p(fiber)) waitlist_park(&fiber->awaiters, fiber->self, "a fiber to end");
-  if (fiber->failed) rb_exc_raise(fiber->result);
+  if (fiber->failed) rb_exc_raise(take_failure(fiber));
   return fiber->result;
 }

@@ -65,6 +65,7 @@ struct fiber_state {
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
+  struct list scoped;           /* in backend->scoped while it is in one and not ours */
 
   /* the tree */
   struct fiber_state *parent;   /* NULL for a root or a raw fiber */

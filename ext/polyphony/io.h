@@ -69,6 +69,10 @@ VALUE io_recvmsg(VALUE io, VALUE buffer, size_t maxlen, long pos, int flags, siz
 VALUE io_accept(VALUE server, VALUE socket_class);
 VALUE io_accept_loop(VALUE server, VALUE socket_class);              /* yields each socket */
 VALUE io_connect(VALUE socket, VALUE host, VALUE port);
+/* Bytes were given back: fibers of this thread that wait for some look again, as their op settles
+ * with -ECANCELED. */
+void io_read_again(struct backend_base *backend, int fd);
+void io_accept_again(int fd);               /* after an accept was cancelled: it may owe a wake */
 void io_keep_accepted(int fd, int socket);  /* for whoever accepts next; neither raises */
 void io_forget_accepted(int fd);        /* a listener is being closed: so are sockets kept for it */
 

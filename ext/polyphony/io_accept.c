@@ -11,6 +11,7 @@
  *     the next who accepts from that listener. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -148,6 +149,14 @@ void io_keep_accepted(int fd, int socket) {
 
   if (listener_of(fd, &listener)) keep(&listener, socket);
   else close(socket);
+}
+
+/* The kernel wakes one accept for each connection. If that one is cancelled before it got it, the
+ * others sleep on. */
+void io_accept_again(int fd) {
+  struct pollfd look = { .fd = fd, .events = POLLIN };
+
+  if (loop_ops_on(&backend_base_current()->loop, fd) && poll(&look, 1, 0) == 1) tell_waiting(fd);
 }
 
 void io_forget_accepted(int fd) {

@@ -94,12 +94,25 @@ static int withdraw(struct backend_base *backend, struct fiber_state *fiber, str
   return state;
 }
 
+void io_read_again(struct backend_base *backend, int fd) {
+  struct op *op, *next;
+
+  for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
+    next = op->fd_next;
+    if (op->kind == OP_READ || op->kind == OP_RECV) loop_cancel(&backend->loop, op);
+  }
+  collect(backend);
+}
+
 /* The number of a descriptor that is being closed may be another file's by now. */
-static void reclaim(struct op *op, bool closed) {
+static void reclaim(struct backend_base *backend, struct op *op, bool closed) {
+  if (op->kind == OP_ACCEPT && op->result == -ECANCELED && !closed) io_accept_again(op->fd);
   if (op->result < 0) return;
   switch (op_reclaim_policy(op->kind)) {
     case OP_RECLAIM_BYTES:
-      if (!closed) fd_give_back(op->fd, op->as.rw.base, (size_t)op->result);
+      if (closed) break;
+      fd_give_back(op->fd, op->as.rw.base, (size_t)op->result);
+      io_read_again(backend, op->fd);
       break;
     case OP_RECLAIM_DESCRIPTOR:
       if (op->kind == OP_ACCEPT && !closed) io_keep_accepted(op->fd, (int)op->result);
@@ -119,7 +132,7 @@ static void leave(struct fiber_state *fiber) {
 static int undo(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   int state = withdraw(backend, fiber, op);
 
-  reclaim(op, fiber->op_closed);
+  reclaim(backend, op, fiber->op_closed);
   leave(fiber);
   buffer_return(fiber);
   loop_release_op(&backend->loop, op);

@@ -52,7 +52,7 @@ static size_t take_ahead(struct reader *reader, size_t length) {
 
 /* The descriptor is asked for again: others ran since, who may have closed the io, and the number
  * may be another file's by now. Likewise below in writing. */
-static size_t read_from_kernel(struct reader *reader, size_t length) {
+static int64_t read_from_kernel(struct reader *reader, size_t length) {
   struct backend_base *backend = reader->backend;
   reader->fd = fd_of(reader->io, FD_READ);
   struct fiber_state *fiber = backend_base_fiber(backend);
@@ -63,18 +63,20 @@ static size_t read_from_kernel(struct reader *reader, size_t length) {
   op->as.rw.len = length;
   op->as.rw.offset = -1;
   int64_t result = io_perform(backend, op, reader->io);
-  if (result < 0) error_raise_errno(result, op_kind_name(reader->kind));
-  return (size_t)result;
+  if (result < 0 && result != -ECANCELED) error_raise_errno(result, op_kind_name(reader->kind));
+  return result;
 }
 
-/* At least one byte unless EOF (0) or length is 0. */
+/* At least one byte unless EOF (0) or length is 0. Cancelled: somebody has given bytes back. */
 static size_t read_some(struct reader *reader, size_t length) {
-  size_t count = take_buffered(reader, length);
+  int64_t count = take_buffered(reader, length);
 
-  if (!count) count = take_ahead(reader, length);
-  if (!count) count = read_from_kernel(reader, length);
-  buffer_advance(&reader->buffer, count);
-  return count;
+  if (!count) do {
+    count = take_ahead(reader, length);
+    if (!count) count = read_from_kernel(reader, length);
+  } while (count == -ECANCELED);
+  buffer_advance(&reader->buffer, (size_t)count);
+  return (size_t)count;
 }
 
 static void read_exactly(struct reader *reader, size_t length) {
@@ -141,7 +143,10 @@ static void read_or_give_back(struct request *request, bool own) {
 
   rb_protect(read_whole, (VALUE)request, &state);
   if (!state) return;
-  if (own) fd_put_back(request->reader.fd, RSTRING_PTR(buffer->object), buffer->pos);
+  if (own && buffer->pos > 0) {
+    fd_put_back(request->reader.fd, RSTRING_PTR(buffer->object), buffer->pos);
+    io_read_again(request->reader.backend, request->reader.fd);
+  }
   rb_jump_tag(state);
 }
 
