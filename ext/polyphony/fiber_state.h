@@ -56,6 +56,7 @@ struct fiber_state {
   /* what it waits for */
   struct list waiting;          /* in backend->waiting while an op or timer is pending */
   struct list parked;           /* in a waitlist */
+  VALUE wake;                   /* what it was woken with there; Qnil before */
   struct waitlist *waitlist;    /* it is parked in or has been woken from; NULL when it runs again */
   struct timer timer;           /* of sleep */
   struct op *op;                /* in flight, or NULL */

@@ -18,6 +18,7 @@ bool waitlist_wake(struct waitlist *list, VALUE value) {
   struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
   leave(list, fiber);
   list->woken++;
+  FIBER_WRITE(fiber, wake, value);
   backend_base_schedule(fiber, value, RESUME_RETURN);
   return true;
 }
@@ -35,7 +36,7 @@ static void settle(struct waitlist *list, struct fiber_state *fiber, bool raised
     return;
   }
   list->woken--;
-  if (raised) waitlist_wake(list, Qnil);
+  if (raised) waitlist_wake(list, fiber->wake);
 }
 
 struct parking {
@@ -60,7 +61,8 @@ static VALUE park(struct parking *parking) {
   parking->woken = list_empty_p(&fiber->parked);
   settle(parking->list, fiber, state || how == RESUME_RAISE);
   if (state) rb_jump_tag(state);
-  return how == RESUME_RAISE ? error_invoke(value) : value;
+  if (how == RESUME_RAISE) return error_invoke(value);
+  return parking->woken ? fiber->wake : value;
 }
 
 VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason) {
