@@ -78,7 +78,7 @@ end
 
 if $PROGRAM_NAME == __FILE__
   name, side, scale = ARGV
-  load File.expand_path("../micro/#{name}.rb", __dir__)
+  Bench.load_rows
   row = Bench.rows.fetch(name)
   puts JSON.generate(Bench::Worker.new(row, row.side(side), scale.to_f).call)
 end

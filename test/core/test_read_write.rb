@@ -242,16 +242,7 @@ class TestReadWrite < Polyphony::TestCase
   # --- IO::Buffer and raw buffers -------------------------------------------------------------------------
 
   def with_io_buffer(size)
-    silently { yield IO::Buffer.new(size) }
-  end
-
-  # IO::Buffer is announced as experimental by Ruby 3.1.
-  def silently
-    before = Warning[:experimental]
-    Warning[:experimental] = false
-    yield
-  ensure
-    Warning[:experimental] = before
+    without_announcement { yield IO::Buffer.new(size) }
   end
 
   def io_buffer_bytes(buffer, length)

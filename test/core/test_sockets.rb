@@ -32,30 +32,6 @@ module SocketHelpers
     sockets.map { |socket| socket.local_address.ip_port }
   end
 
-  # What ends the block, as a value: an error in a fiber goes to whoever awaits it.
-  def outcome
-    yield
-  rescue SystemCallError, IOError => e
-    e
-  end
-
-  # @return [Fiber] that has come to its first wait
-  def waiting(&block)
-    fiber = spin { outcome(&block) }
-    snooze until %i[waiting dead].include?(fiber.state)
-    assert_equal :waiting, fiber.state
-    fiber
-  end
-
-  # IO::Buffer is announced as experimental by Ruby 3.1.
-  def without_announcement
-    before = Warning[:experimental]
-    Warning[:experimental] = false
-    yield
-  ensure
-    Warning[:experimental] = before
-  end
-
   def receive_all(socket, length)
     spin do
       received = String.new

@@ -90,19 +90,6 @@ module SpliceHelpers
     io
   end
 
-  def outcome
-    yield
-  rescue SystemCallError, IOError => e
-    e
-  end
-
-  def waiting(&block)
-    fiber = spin { outcome(&block) }
-    snooze until %i[waiting dead].include?(fiber.state)
-    assert_equal :waiting, fiber.state
-    fiber
-  end
-
   def nothing_pending
     assert_equal 0, Thread.current.backend.stats[:pending_ops]
   end

@@ -75,6 +75,30 @@ module Polyphony
       track(*IO.pipe)
     end
 
+    # What ends the block, as a value: an error in a fiber would go to whoever awaits it.
+    def outcome
+      yield
+    rescue SystemCallError, IOError => e
+      e
+    end
+
+    # @return [Fiber] that has come to its first wait
+    def waiting(&block)
+      fiber = spin { outcome(&block) }
+      snooze until %i[waiting dead].include?(fiber.state)
+      assert_equal :waiting, fiber.state
+      fiber
+    end
+
+    # IO::Buffer is announced as experimental by Ruby 3.1.
+    def without_announcement
+      before = Warning[:experimental]
+      Warning[:experimental] = false
+      yield
+    ensure
+      Warning[:experimental] = before
+    end
+
     # @return [Array(UNIXSocket, UNIXSocket)]
     def socket_pair
       track(*UNIXSocket.pair)

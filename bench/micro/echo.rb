@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+require_relative '../support/echo'
+
+[64, 1000].each do |connections|
+  Bench.row "echo_#{connections}" do
+    title "TCP echo, #{connections} connections"
+    metric :rate, 'req/s', better: :higher, ratio: { 'io_uring' => 0.85, 'libev' => 0.75 }
+    metric :cpu, 'us CPU/req'
+    metric :p999, 'us p99.9', ratio: 2
+    metric :all, 'ms until all were answered'
+    metric :starved, 'starved', value: 0
+    rounds_of 3
+    no_warm_up
+
+    # Per mille of a second: half a second of counted answers.
+    limit('C, io_uring', 500, driver: 'io_uring') do |ms|
+      Bench::Echo.measure(Bench::Echo.native('echo_uring'), connections, ms / 1000.0)
+    end
+
+    limit('C, epoll', 500, driver: 'libev') do |ms|
+      Bench::Echo.measure(Bench::Echo.native('echo_epoll'), connections, ms / 1000.0)
+    end
+
+    polyphony(500) { |ms| Bench::Echo.measure(Bench::Echo.ours, connections, ms / 1000.0) }
+  end
+end
