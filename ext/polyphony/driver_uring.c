@@ -97,11 +97,31 @@ static struct op *linked_after(struct op *op) {
   return next && state_of(next)->link == LINK_HARD ? next : NULL;
 }
 
-static void write_entry(struct uring *u, struct op *op) {
+/* A socket whose last receive took all there was has nothing yet: the kernel is told to wait for
+ * it first, rather than to try in vain and then wait. A stale hint costs it a look. */
+static void expect_wait(struct loop *loop, struct io_uring_sqe *sqe, const struct op *op) {
+  struct uring *u = loop->driver_data;
+  struct fd_slot *slot = loop_fd_slot(loop, op->fd);
+
+  if (op->kind == OP_RECV && u->ring.flags & IORING_SETUP_DEFER_TASKRUN &&  /* 6.1; it is 5.19 */
+      slot && slot->hints & FD_DRAINED && !(op->as.rw.flags & MSG_DONTWAIT))
+    sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
+}
+
+static void note_drained(struct loop *loop, const struct op *op, int64_t result) {
+  struct fd_slot *slot = op->kind == OP_RECV && result > 0 ? loop_fd_slot(loop, op->fd) : NULL;
+
+  if (!slot) return;
+  if ((size_t)result < op->as.rw.len) slot->hints |= FD_DRAINED;
+  else slot->hints &= ~FD_DRAINED;
+}
+
+static void write_entry(struct loop *loop, struct uring *u, struct op *op) {
   struct uring_op *state = state_of(op);
   struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 
   uring_entry_prep(u, sqe, op, state->step);
+  if (state->step == URING_ISSUE) expect_wait(loop, sqe, op);
   if (linked_after(op)) sqe->flags |= IOSQE_IO_LINK;
   sqe->user_data = (uintptr_t)op | TAG_OP;
   list_remove(&state->node);
@@ -133,7 +153,7 @@ static void write_queued(struct loop *loop, struct uring *u) {
     if (!make_room(u, length)) return;
     for (; op; op = next) {
       next = linked_after(op);
-      write_entry(u, op);
+      write_entry(loop, u, op);
     }
   }
 }
@@ -283,6 +303,7 @@ static void complete_issue(struct loop *loop, struct op *op, int64_t result) {
   int step = uring_entry_judge(op, &result);
 
   if (step < 0) {
+    note_drained(loop, op, result);
     finish(loop, op, result);
   } else {
     if (failed) break_chain(op);
