@@ -3,6 +3,7 @@
 #include "cancel_scope.h"
 #include "clock.h"
 #include "errors.h"
+#include "fd.h"
 #include "fiber_life.h"
 #include "offload.h"
 
@@ -277,26 +278,40 @@ static struct fiber_state *adopt_current(struct backend_base *backend, VALUE cur
   fiber->backend = backend;
   RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
   if (!backend->root) find_root(backend, fiber);
-  fiber->away = false;          /* stays set when an exception came out of its transfer */
+  fiber->away = false;
   if (backend->current != fiber) note_resume(backend->current, fiber);
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   return fiber;
 }
 
-/* A stock signal handler runs on top of a fiber that is waiting already: its timer is armed, its op
- * in flight, its buffer lent. Whoever asks for the running fiber is about to set up another wait. */
+/* A stock signal handler, an idle hook or a trace proc runs on top of a fiber that is waiting already:
+ * its timer is armed, its op in flight, its buffer lent. Whoever asks for the running fiber is about
+ * to set up another wait. */
 static void refuse_in_handler(struct backend_base *backend) {
   if (backend->in_handler)
     rb_raise(rb_eThreadError, "a signal handler cannot wait here: spin a fiber in it instead");
 }
 
-struct fiber_state *backend_base_fiber(struct backend_base *backend) {
+static struct fiber_state *running(struct backend_base *backend) {
   VALUE current = rb_fiber_current();
 
-  refuse_in_handler(backend);
   if (backend->current->fiber == current && backend->root) return backend->current;
   return adopt_current(backend, current);
+}
+
+struct fiber_state *backend_base_fiber(struct backend_base *backend) {
+  refuse_in_handler(backend);
+  struct fiber_state *fiber = running(backend);
+  if (fiber->wait_reason)
+    rb_raise(rb_eThreadError, "this fiber waits for %s already: a handler or hook that runs meanwhile "
+             "cannot wait, spin a fiber in it instead", fiber->wait_reason);
+  fiber->away = false;          /* stays set when an exception came out of its transfer */
+  return fiber;
+}
+
+bool backend_base_may_wait_p(struct backend_base *backend) {
+  return !backend->in_handler && !running(backend)->wait_reason;
 }
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
@@ -396,6 +411,7 @@ static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how
                      enum position position) {
   if (fiber->proxy) fiber = stand_in(fiber);
   struct backend_base *backend = fiber->backend;
+  VALUE self = fiber->self;
 
   if (fiber->ended) return;
   if (!backend) {               /* a raw fiber that never waited: it runs where it is scheduled */
@@ -407,6 +423,7 @@ static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how
   if (position == AT_HEAD) move_to_front(backend, fiber);
   if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, position == AT_HEAD);
   if (backend->polling) loop_wake(&backend->loop);
+  RB_GC_GUARD(self);            /* who woke it may have held the last reference; the queue may grow */
 }
 
 void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how) {
@@ -460,7 +477,7 @@ bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
     struct runqueue_entry *entry = runqueue_find(&fiber->backend->runqueue, fiber);
     if (entry->how == RESUME_RAISE && entry->value == exception) {
       bool more = !NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0;
-      if (more) entry->value = rb_ary_shift(fiber->pending);
+      if (more) RB_OBJ_WRITE(fiber->backend->self, &entry->value, rb_ary_shift(fiber->pending));
       else runqueue_remove(&fiber->backend->runqueue, fiber);
       return true;
     }
@@ -548,6 +565,12 @@ static VALUE check_ints(VALUE nothing) {
   return nothing;
 }
 
+/* It was woken for the wait that an exception ends now: the next one is not to end at once. */
+static void drop_plain_wake(struct backend_base *backend, struct fiber_state *fiber) {
+  if (fiber->queued && runqueue_find(&backend->runqueue, fiber)->how == RESUME_RETURN)
+    runqueue_remove(&backend->runqueue, fiber);
+}
+
 /* Signals and Thread#raise are meant for the thread: they go to its main fiber, whichever fiber
  * happened to be polling. Thread#kill is no exception and unwinds the fiber at hand. */
 static void check_interrupts(struct backend_base *backend) {
@@ -559,7 +582,11 @@ static void check_interrupts(struct backend_base *backend) {
   if (!state) return;
   VALUE error = rb_errinfo();
   bool exception = RTEST(rb_obj_is_kind_of(error, rb_eException));
-  if (!exception || backend_base_fiber(backend) == stand_in(backend->root)) rb_jump_tag(state);
+  struct fiber_state *self = running(backend);
+  if (!exception || self == stand_in(backend->root)) {
+    drop_plain_wake(backend, self);
+    rb_jump_tag(state);
+  }
   rb_set_errinfo(Qnil);
   backend_base_schedule_first(backend->root, error, RESUME_RAISE);
 }
@@ -723,7 +750,7 @@ static bool try_again(struct backend_base *backend, struct runqueue_entry *next)
   next->fiber->retried = true;
   backend->ended_at_gc = backend->ended_count;
   rb_gc_start();
-  runqueue_unshift(&backend->runqueue, next->fiber, next->value, next->how);
+  enqueue(backend, next->fiber, next->value, next->how, AT_HEAD);
   return true;
 }
 
@@ -923,7 +950,7 @@ static void close_others(struct backend_base *mine) {
 }
 
 static void reopen(struct backend_base *backend) {
-  struct fiber_state *fiber = backend_base_fiber(backend);
+  struct fiber_state *fiber = running(backend);
 
   backend->in_handler = backend->polling = false;
   runqueue_clear(&backend->runqueue);
@@ -936,6 +963,7 @@ static void reopen(struct backend_base *backend) {
 
 void backend_base_after_fork(struct backend_base *backend) {
   offload_after_fork();
+  fd_after_fork();
   if (backend && backend->open) reopen(backend);
   close_others(backend);
 }

@@ -61,8 +61,10 @@ void backend_base_after_fork(struct backend_base *backend);
 /* Says that the running fiber is its thread's first one. */
 void backend_base_note_root(void);
 
-/* The record of the running fiber, bound to this backend. */
+/* The record of the running fiber, bound to this backend, for whoever is about to wait. Raises
+ * ThreadError on top of a wait: in a stock signal handler, an idle hook or a trace proc. */
 struct fiber_state *backend_base_fiber(struct backend_base *backend);
+bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would raise */
 
 /* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
  * Returns the value it was resumed with; backend->how says whether it is to be raised.

@@ -90,7 +90,13 @@ struct buffer buffer_for_filling(VALUE object, long pos) {
   return buffer;
 }
 
+/* Others may have run since the last part came, and had the String or IO::Buffer to themselves. */
+static void check_room(struct buffer *buffer, size_t size) {
+  if ((size_t)buffer->pos > size) rb_raise(rb_eRuntimeError, "buffer modified while it is read into");
+}
+
 static char *lend_string(struct buffer *buffer, struct fiber_state *fiber, size_t length) {
+  check_room(buffer, RSTRING_LEN(buffer->object));
   rb_str_set_len(buffer->object, buffer->pos);
   rb_str_modify_expand(buffer->object, (long)length);
   rb_str_locktmp(buffer->object);
@@ -100,16 +106,21 @@ static char *lend_string(struct buffer *buffer, struct fiber_state *fiber, size_
 
 char *buffer_lend(struct buffer *buffer, struct fiber_state *fiber, size_t *length) {
   if (RB_TYPE_P(buffer->object, T_STRING)) return lend_string(buffer, fiber, *length);
-  size_t room = buffer->size - buffer->pos;
-  if (*length > room) *length = room;
   if (!RB_INTEGER_TYPE_P(buffer->object)) {
+    rb_io_buffer_get_bytes_for_writing(buffer->object, (void **)&buffer->base, &buffer->size);
+    check_room(buffer, buffer->size);
     rb_io_buffer_lock(buffer->object);
     FIBER_WRITE(fiber, lent, buffer->object);
   }
+  size_t room = buffer->size - buffer->pos;
+  if (*length > room) *length = room;
   return buffer->base + buffer->pos;
 }
 
-void buffer_advance(struct buffer *buffer, size_t length) { buffer->pos += (long)length; }
+void buffer_advance(struct buffer *buffer, size_t length) {
+  buffer->pos += (long)length;
+  if (RB_TYPE_P(buffer->object, T_STRING)) rb_str_set_len(buffer->object, buffer->pos);
+}
 
 VALUE buffer_finish(struct buffer *buffer, long start) {
   size_t *length, size;
@@ -143,6 +154,15 @@ VALUE buffer_snapshot(VALUE object, const char **base, size_t *length) {
   *base = RSTRING_PTR(string);
   *length = RSTRING_LEN(string);
   return string;
+}
+
+VALUE buffer_text(VALUE object) {
+  const char *base;
+  size_t length;
+  VALUE snapshot = buffer_snapshot(object, &base, &length);
+
+  if (RB_TYPE_P(snapshot, T_STRING)) return snapshot;
+  return rb_str_freeze(rb_str_new(base, (long)length));
 }
 
 void buffer_lend_snapshot(struct fiber_state *fiber, VALUE snapshot) {

@@ -27,6 +27,8 @@ VALUE buffer_finish(struct buffer *buffer, long start);
 
 /* What is written: a frozen snapshot of a String (or of to_s), an IO::Buffer, or a raw buffer. */
 VALUE buffer_snapshot(VALUE object, const char **base, size_t *length);
+/* The same as a frozen String, copied if need be: one loan cannot lock several buffers. */
+VALUE buffer_text(VALUE object);
 void buffer_lend_snapshot(struct fiber_state *fiber, VALUE snapshot);
 
 void buffer_return(struct fiber_state *fiber);         /* the loan ends; no-op without one */

@@ -36,6 +36,7 @@ void cancel_scope_reset(struct cancel_scope *scope) {
   struct backend_base *backend = scope->fiber->backend;
 
   if (scope->period < 0 || scope->exception != Qundef) return;
+  if (!backend->open) return;   /* its thread has ended: nobody would disarm it */
   backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
 }
 

@@ -286,10 +286,12 @@ static VALUE Op_timeout(int argc, VALUE *argv, VALUE self) {
 
 static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   enum fd_direction direction = RTEST(write) ? FD_WRITE : FD_READ;
+  struct backend_base *backend = backend_base_current();
+  int fd = fd_of(io, direction);
 
   (void)self;
-  io_wait_ready(backend_base_current(), fd_of(io, direction),
-                direction == FD_WRITE ? POLLOUT : POLLIN, io);
+  if (direction == FD_READ && fd_has_ahead(fd)) io_snooze(backend);
+  else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
 }
 

@@ -41,12 +41,13 @@ static VALUE Fiber_spin(int argc, VALUE *argv, VALUE self) {
   return spin_in(bound(self), argc, argv);
 }
 
-/* In a signal handler the fiber at hand is anybody's: what is spun there belongs to main. */
+/* In a handler or hook the fiber at hand is anybody's: what is spun there belongs to main. */
 static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
   struct backend_base *backend = backend_base_current();
 
   (void)self;
-  return spin_in(backend->in_handler ? backend->root : backend_base_fiber(backend), argc, argv);
+  return spin_in(backend_base_may_wait_p(backend) ? backend_base_fiber(backend) : backend->root,
+                 argc, argv);
 }
 
 static VALUE Words_snooze(VALUE self) {

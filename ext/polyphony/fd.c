@@ -137,3 +137,7 @@ void fd_forget(int fd) {
     if (ahead->fd == fd) discard(ahead);
   }
 }
+
+void fd_after_fork(void) {
+  while (!list_empty_p(&aheads)) discard(list_entry(aheads.next, struct ahead, link));
+}

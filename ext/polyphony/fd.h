@@ -25,6 +25,8 @@ size_t fd_take_ahead(int fd, char *into, size_t length);
 bool fd_has_ahead(int fd);
 void fd_forget(int fd);                 /* it is being closed */
 
+void fd_after_fork(void);               /* child: the bytes are the parent's to read */
+
 extern unsigned fd_ahead_count;         /* how many files have read-ahead */
 
 #endif

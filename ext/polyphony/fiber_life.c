@@ -255,7 +255,10 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   take_late_errors(fiber);
   conclude(fiber);
   RB_GC_GUARD(self);
-  if (killed) rb_jump_tag(killed);
+  if (killed) {
+    fiber->backend->current = fiber->backend->root;  /* who goes on; we may be collected */
+    rb_jump_tag(killed);
+  }
   return depart(fiber);
 }
 

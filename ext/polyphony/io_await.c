@@ -94,12 +94,17 @@ static int withdraw(struct backend_base *backend, struct fiber_state *fiber, str
   return state;
 }
 
+static bool for_reading_p(const struct op *op) {
+  return op->kind == OP_READ || op->kind == OP_RECV ||
+         (op->kind == OP_POLL && op->as.poll.events & POLLIN);
+}
+
 void io_read_again(struct backend_base *backend, int fd) {
   struct op *op, *next;
 
   for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
     next = op->fd_next;
-    if (op->kind == OP_READ || op->kind == OP_RECV) loop_cancel(&backend->loop, op);
+    if (for_reading_p(op)) loop_cancel(&backend->loop, op);
   }
   collect(backend);
 }
@@ -325,6 +330,7 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
 
   op->as.poll.events = events;
   int64_t result = io_perform(backend, op, subject);
+  if (result == -ECANCELED) return POLLIN;      /* see io_read_again */
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }

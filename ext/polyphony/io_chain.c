@@ -46,16 +46,6 @@ static enum item_kind kind_of(VALUE operation) {
   raise_bad(operation);
 }
 
-/* An IO::Buffer or raw buffer is copied: several cannot be locked by one loan. */
-static VALUE text_of(VALUE object) {
-  const char *base;
-  size_t length;
-  VALUE snapshot = buffer_snapshot(object, &base, &length);
-
-  if (RB_TYPE_P(snapshot, T_STRING)) return snapshot;
-  return rb_str_freeze(rb_str_new(base, (long)length));
-}
-
 static VALUE integer(VALUE operation, long index) {
   VALUE number = rb_ary_entry(operation, index);
 
@@ -73,7 +63,7 @@ static struct item item_of(VALUE operation) {
     fd_of(item.source, FD_READ);
   } else {
     item.io = rb_ary_entry(operation, 1);
-    item.text = text_of(rb_ary_entry(operation, 2));
+    item.text = buffer_text(rb_ary_entry(operation, 2));
     if (item.kind == ITEM_SEND) item.flags = NUM2INT(integer(operation, 3));
   }
   fd_of(item.io, FD_WRITE);     /* complains before anything is done */

@@ -229,22 +229,26 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
 }
 
 struct gather {
-  VALUE snapshots;              /* Array: keeps them, and is what is lent */
-  struct iovec *iov;            /* in a hidden String's bytes while growing the op's own */
+  VALUE texts;                  /* Array: what is lent */
+  struct iovec *iov;            /* the first that is not written yet; in `memory` of the caller */
   unsigned count;
   size_t total;
 };
 
+/* A short String has its bytes in the object, and an Array does not keep it from being moved. Such
+ * memory does: what looks like an object in it is pinned. So each stands there as well. */
 static struct gather gather_new(int count, const VALUE *buffers, VALUE *memory) {
   struct gather gather = { rb_ary_new_capa(count), NULL, (unsigned)count, 0 };
+  size_t size = sizeof(struct iovec) + sizeof(VALUE);
 
-  gather.iov = rb_alloc_tmp_buffer(memory, (long)(count * sizeof(struct iovec)));
+  gather.iov = rb_alloc_tmp_buffer(memory, (long)(count * size));
+  memset(gather.iov, 0, count * size);
+  VALUE *pins = (VALUE *)(gather.iov + count);
   for (int i = 0; i < count; i++) {
-    const char *base;
-    size_t length;
-    rb_ary_push(gather.snapshots, buffer_snapshot(buffers[i], &base, &length));
-    gather.iov[i] = (struct iovec){ (void *)base, length };
-    gather.total += length;
+    VALUE text = pins[i] = buffer_text(buffers[i]);
+    rb_ary_push(gather.texts, text);
+    gather.iov[i] = (struct iovec){ RSTRING_PTR(text), (size_t)RSTRING_LEN(text) };
+    gather.total += (size_t)RSTRING_LEN(text);
   }
   return gather;
 }
@@ -262,7 +266,7 @@ static void gather_skip(struct gather *gather, size_t count) {
 
 static int64_t write_gathered(struct backend_base *backend, int fd, struct gather *gather, VALUE io) {
   unsigned count = gather->count < IOV_MAX ? gather->count : IOV_MAX;
-  buffer_lend_snapshot(backend_base_fiber(backend), gather->snapshots);
+  buffer_lend_snapshot(backend_base_fiber(backend), gather->texts);
   struct op *op = io_op_with_memory(backend, OP_WRITEV, fd, count * sizeof(struct iovec));
 
   memcpy(op->memory, gather->iov, count * sizeof(struct iovec));
@@ -283,7 +287,6 @@ static VALUE write_vector(VALUE io, int fd, int count, const VALUE *buffers) {
     gather_skip(&gather, (size_t)result);
     if (gather.count > 0) fd = fd_of(io, FD_WRITE);
   }
-  RB_GC_GUARD(gather.snapshots);
   rb_free_tmp_buffer(&memory);
   return SIZET2NUM(gather.total);
 }
