@@ -8,6 +8,7 @@
 struct raw {
   struct list link;
   size_t size, length;          /* room; bytes that the last operation or set left in it */
+  unsigned loans;               /* operations that have its address; freed when the last is over */
   char bytes[];
 };
 
@@ -37,7 +38,19 @@ void buffer_raw_free(VALUE handle) {
   struct raw *raw = raw_find(handle);
 
   list_remove(&raw->link);
-  xfree(raw);
+  if (!raw->loans) xfree(raw);
+}
+
+static void raw_lend(struct fiber_state *fiber, VALUE handle) {
+  raw_find(handle)->loans++;
+  FIBER_WRITE(fiber, lent, handle);
+}
+
+/* Its block may have ended meanwhile: then it is in no list any more, and nobody else's. */
+static void raw_return(VALUE handle) {
+  struct raw *raw = (struct raw *)(uintptr_t)NUM2ULL(handle);
+
+  if (--raw->loans == 0 && list_empty_p(&raw->link)) xfree(raw);
 }
 
 bool buffer_raw_find(VALUE handle, char **base, size_t *size, size_t **length) {
@@ -106,7 +119,9 @@ static char *lend_string(struct buffer *buffer, struct fiber_state *fiber, size_
 
 char *buffer_lend(struct buffer *buffer, struct fiber_state *fiber, size_t *length) {
   if (RB_TYPE_P(buffer->object, T_STRING)) return lend_string(buffer, fiber, *length);
-  if (!RB_INTEGER_TYPE_P(buffer->object)) {
+  if (RB_INTEGER_TYPE_P(buffer->object)) {
+    raw_lend(fiber, buffer->object);
+  } else {
     rb_io_buffer_get_bytes_for_writing(buffer->object, (void **)&buffer->base, &buffer->size);
     check_room(buffer, buffer->size);
     rb_io_buffer_lock(buffer->object);
@@ -166,7 +181,10 @@ VALUE buffer_text(VALUE object) {
 }
 
 void buffer_lend_snapshot(struct fiber_state *fiber, VALUE snapshot) {
-  if (RB_INTEGER_TYPE_P(snapshot)) return;
+  if (RB_INTEGER_TYPE_P(snapshot)) {
+    raw_lend(fiber, snapshot);
+    return;
+  }
   if (!RB_TYPE_P(snapshot, T_STRING) && !RB_TYPE_P(snapshot, T_ARRAY)) rb_io_buffer_lock(snapshot);
   FIBER_WRITE(fiber, lent, snapshot);
 }
@@ -176,6 +194,10 @@ void buffer_return(struct fiber_state *fiber) {
 
   fiber->lent = Qnil;
   if (NIL_P(lent)) return;
+  if (RB_INTEGER_TYPE_P(lent)) {
+    raw_return(lent);
+    return;
+  }
   if (!RB_TYPE_P(lent, T_STRING) && !RB_TYPE_P(lent, T_ARRAY)) rb_io_buffer_unlock(lent);
   else if (RB_TYPE_P(lent, T_STRING) && !OBJ_FROZEN(lent)) rb_str_unlocktmp(lent);
 }

@@ -95,8 +95,6 @@ static VALUE run(VALUE seconds, VALUE spec, VALUE move_on_value) {
   return cancel_scope_run(period, spec, move_on_value, plain ? yield_plain : yield_face, Qnil);
 }
 
-/* Whether to show the scope is the block's arity; a Proc is made to ask it. The plain path of
- * cancel_after and move_on_after avoids that: see scope_timeout. */
 static VALUE CancelScope_s_cancel_after(VALUE klass, VALUE seconds, VALUE spec) {
   (void)klass;
   error_check(spec);

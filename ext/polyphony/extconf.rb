@@ -97,27 +97,9 @@ def give_up
   abort "\n#{NEITHER_FOUND}"
 end
 
-# What compat.h and the operations ask for with #ifdef HAVE_...
+# What compat.h asks for with #ifdef HAVE_...
 def check_functions
-  {
-    'ruby.h'           => %w[rb_fiber_current rb_fiber_new_storage rb_process_status_wait
-                             rb_ext_resolve_symbol],
-    'ruby/io.h'        => %w[rb_io_descriptor rb_io_timeout rb_io_path rb_io_mode rb_io_closed_p],
-    'ruby/io/buffer.h' => %w[rb_io_buffer_get_bytes_for_reading rb_io_buffer_get_mutable],
-    'ruby/thread.h'    => %w[rb_thread_lock_native_thread],
-    'sys/pidfd.h'      => %w[pidfd_open],
-    'sys/uio.h'        => %w[preadv2],
-    'sys/stat.h'       => %w[statx],
-    'fcntl.h'          => %w[splice],
-    'sys/socket.h'     => %w[accept4]
-  }.each { |header, functions| functions.each { |function| have_func(function, header) } }
-end
-
-# Newer than 2.3 and optional: each is used only if the liburing we link with has it.
-def check_liburing_functions
-  %w[io_uring_setup_buf_ring io_uring_prep_waitid io_uring_prep_read_multishot].each do |function|
-    have_func(function, 'liburing.h')
-  end
+  have_func('rb_thread_lock_native_thread', 'ruby/thread.h')
 end
 
 def add_sanitizers(names)
@@ -135,7 +117,6 @@ ev    = use_library('ev', 'ev.h', LIBEV)
 give_up unless uring || ev
 
 check_functions
-check_liburing_functions if uring
 
 $defs.push('-D_GNU_SOURCE')
 # Only Init_polyphony_ext leaves the shared object (RUBY_FUNC_EXPORTED), so that no name of ours

@@ -212,14 +212,13 @@ static void take_late_errors(struct fiber_state *fiber) {
 }
 
 /* In a forked child the forking fiber is the main one: when it ends, so does the process. */
+static VALUE raise_result(VALUE error) { rb_exc_raise(error); }
+
 static void end_process(struct fiber_state *fiber) {
   int status = 0;
 
-  if (fiber->failed) {
-    rb_set_errinfo(fiber->result);
-    status = 6;                 /* TAG_RAISE: what rb_protect answers for an exception */
-  }
-  ruby_stop(status);
+  if (fiber->failed) rb_protect(raise_result, fiber->result, &status);
+  ruby_stop(status);            /* reports what was raised, like the end of a program */
 }
 
 /* Ruby continues a fiber that returns in the thread's root fiber. If that one is waiting in

@@ -163,17 +163,30 @@ static bool orphaned_p(const struct op *op) {
   return op->kind == OP_CALL && op->as.call.orphanable && !op->memory;
 }
 
+struct interjection {
+  VALUE exception, subject;
+};
+
+/* If the block closed what the fiber was waiting on, the number may be another file's by now. */
+static VALUE run_interjection(VALUE argument) {
+  struct interjection *interjection = (struct interjection *)argument;
+
+  error_invoke(interjection->exception);
+  if (RB_TYPE_P(interjection->subject, T_FILE)) rb_io_descriptor(interjection->subject);
+  return Qnil;
+}
+
 /* An interjection runs on this fiber and may wait itself. So the op is withdrawn, what was lent is
  * put aside (still pinned), and the op begins anew afterwards unless it turns out to be done. */
 static void interject(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
-                      VALUE interjection) {
+                      struct interjection interjection) {
   VALUE lent = fiber->lent, held = fiber->held;
   int state = withdraw(backend, fiber, op);
 
   leave(fiber);
   FIBER_WRITE(fiber, held, rb_ary_new_from_args(2, held, lent));
   fiber->lent = Qnil;
-  if (!state) rb_protect(error_invoke, interjection, &state);
+  if (!state) rb_protect(run_interjection, (VALUE)&interjection, &state);
   FIBER_WRITE(fiber, lent, lent);
   FIBER_WRITE(fiber, held, held);
   if (state) raise_from(backend, fiber, op, state);
@@ -199,7 +212,7 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
                                     &how, &state);
     if (state) raise_from(backend, fiber, op, state);
     if (how == RESUME_RETURN) continue;
-    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, value);
+    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });
     else deliver(backend, fiber, op, value);
   } while (!op_settled_p(op));
   leave(fiber);

@@ -103,4 +103,21 @@ class TestRegressionsReview < Polyphony::TestCase
     end.join
     assert_same face, face.reset.cancel
   end
+
+  def test_a_raw_buffer_whose_block_has_ended_lives_until_the_reader_is_done
+    reader, writer = pipe_pair
+    fiber = nil
+    Polyphony.__with_raw_buffer__(64) do |buffer|
+      fiber = waiting { Polyphony.backend_read(reader, buffer, 64, false, 0) }
+    end
+    Polyphony.backend_write(writer, 'late')
+    assert_raises(ArgumentError) { fiber.await }
+  end
+
+  def test_an_interjection_that_closes_what_its_fiber_reads_ends_the_read
+    reader, = pipe_pair
+    fiber = waiting { Polyphony.backend_read(reader, +'', 1, false, 0) }
+    fiber.interject { reader.close }
+    assert_kind_of IOError, fiber.await
+  end
 end

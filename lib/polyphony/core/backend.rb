@@ -34,9 +34,11 @@ module Polyphony
 
     # @!method trace_proc=(proc)
     #   What is called with every event of the scheduler. It is not called again while it runs. An
-    #   exception in it is raised where the event happened.
-    #   @param proc [#call, nil] gets +:spin, fiber, by+; +:schedule, fiber, value, first, by+;
-    #     +:enter_poll, fiber+; +:leave_poll, fiber+; +:terminate, fiber, result+
+    #   exception in it is raised where the event happened. The fiber it is called on may be about to
+    #   wait: it must not wait itself, and gets a ThreadError if it tries.
+    #   @param proc [#call, nil] gets +:spin, fiber, caller+; +:schedule, fiber, value, first, caller+;
+    #     +:block, fiber, caller+; +:unblock, fiber, value, caller+; +:enter_poll, fiber+;
+    #     +:leave_poll, fiber+; +:terminate, fiber, result+
     #   @raise [TypeError] for what cannot be called
 
     # @!method trace(*event)
