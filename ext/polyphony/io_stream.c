@@ -165,14 +165,28 @@ VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool 
   return eof ? Qnil : result;
 }
 
-/* Calls each with every chunk until EOF. A String of its own for each: the taker may keep it. */
+/* A String of its own for each chunk: the taker may keep it. A short chunk is copied out of the
+ * String it was read into, which serves again: with room for maxlen in each of them, the GC would
+ * be called for eighty times as often. */
+static VALUE take_chunk(struct reader *reader, size_t maxlen, VALUE *scratch) {
+  VALUE whole = buffer_finish(&reader->buffer, 0);
+
+  *scratch = Qnil;
+  if ((size_t)RSTRING_LEN(whole) > maxlen / 2) return whole;
+  *scratch = whole;
+  return rb_str_new(RSTRING_PTR(whole), RSTRING_LEN(whole));
+}
+
+/* Calls each with every chunk until EOF. */
 static VALUE each_chunk(VALUE io, size_t maxlen, bool socket, void (*each)(VALUE, void *),
                         void *context) {
+  VALUE scratch = Qnil;
+
   if (maxlen == 0) rb_raise(rb_eArgError, "maxlen must be positive");
   for (;;) {
-    struct reader reader = reader_new(io, Qnil, 0, socket);
+    struct reader reader = reader_new(io, scratch, 0, socket);
     if (!read_some(&reader, maxlen)) break;
-    each(buffer_finish(&reader.buffer, 0), context);
+    each(take_chunk(&reader, maxlen, &scratch), context);
   }
   return io;
 }
