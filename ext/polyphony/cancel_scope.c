@@ -14,10 +14,24 @@ static VALUE make_exception(VALUE argument) {
   return exception == scope->spec ? rb_obj_dup(exception) : exception;
 }
 
+/* The exception of an outer scope unwinds those within; if one of them struck meanwhile, in an
+ * ensure block that waits, it would take the place of the outer one, which would be lost. */
+static void supersede_inner(struct cancel_scope *scope) {
+  list_each(node, &scope->fiber->scopes) {
+    struct cancel_scope *inner = list_entry(node, struct cancel_scope, link);
+    if (inner == scope) return;
+    inner->superseded = true;
+    timer_heap_disarm(&scope->fiber->backend->loop.timers, &inner->timer);
+    if (inner->exception != Qundef && backend_base_unschedule(scope->fiber, inner->exception))
+      inner->exception = Qundef;
+  }
+}
+
 void cancel_scope_cancel(struct cancel_scope *scope) {
   int state;
 
-  if (scope->exception != Qundef) return;
+  if (scope->exception != Qundef || scope->superseded) return;
+  supersede_inner(scope);
   timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
   VALUE exception = rb_protect(make_exception, (VALUE)scope, &state);
   if (state) {                  /* the class would not be made: that error is the answer */
@@ -35,7 +49,7 @@ static void expire(struct timer *timer) {
 void cancel_scope_reset(struct cancel_scope *scope) {
   struct backend_base *backend = scope->fiber->backend;
 
-  if (scope->period < 0 || scope->exception != Qundef) return;
+  if (scope->period < 0 || scope->superseded || scope->exception != Qundef) return;
   if (!backend->open) return;   /* its thread has ended: nobody would disarm it */
   backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
 }

@@ -15,6 +15,7 @@ struct cancel_scope {
   int64_t period;               /* ns; -1: no deadline, ends only by cancel */
   VALUE spec;                   /* what to raise (errors.h), or Qundef: move on */
   VALUE exception;              /* scheduled at expiry; Qundef before */
+  bool superseded;              /* one around it has expired: it has nothing to say any more */
   VALUE face;                   /* the Polyphony::CancelScope shown to the user, or Qnil */
 };
 

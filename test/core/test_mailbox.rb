@@ -82,8 +82,7 @@ class TestMailbox < Polyphony::TestCase
 
   def test_a_cancelled_receive_loses_no_message
     fiber = spin do
-      move_on_after(0.001) { receive }
-      receive
+      move_on_after(0.001) { receive } || receive
     end
     sleep 0.002
     fiber << :kept

@@ -87,7 +87,7 @@ class TestRegressionsReview < Polyphony::TestCase
     child = nil
     before = trap('USR1') { child = fork { exit!(7) } }
     sender = Thread.new { Kernel.sleep(0.02); Process.kill('USR1', Process.pid) }
-    Polyphony.backend_sleep(0.1)
+    Polyphony.backend_sleep(0.01) until child
     assert_equal 7, Process.wait2(child)[1].exitstatus
   ensure
     sender&.join

@@ -223,6 +223,21 @@ class TestTimeouts < Polyphony::TestCase
     assert_equal [:inner_ensure], log
   end
 
+  def test_an_outer_scope_that_has_expired_supersedes_those_within
+    [%i[outer inner], %i[inner outer]].each do |order|
+      result = move_on_after(nil, with_value: :outer) do |outer|
+        move_on_after(nil, with_value: :inner) do |inner|
+          order.each { |name| (name == :outer ? outer : inner).cancel }
+          sleep LONG
+        ensure
+          3.times { snooze }
+        end
+        :inner_answered
+      end
+      assert_equal :outer, result, "cancelled in the order #{order}"
+    end
+  end
+
   def test_an_expiry_not_delivered_when_the_block_ends_is_taken_back
     value = move_on_after(0.0001) do
       deadline = clock + 0.002
