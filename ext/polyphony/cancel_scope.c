@@ -92,6 +92,11 @@ static VALUE leave(struct cancel_scope *scope) {
   return exception;
 }
 
+VALUE cancel_scope_yield(VALUE argument, struct cancel_scope *scope) {
+  (void)argument, (void)scope;
+  return rb_yield_values(0);
+}
+
 struct run {
   VALUE (*body)(VALUE, struct cancel_scope *);
   VALUE argument;

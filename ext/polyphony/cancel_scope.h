@@ -24,6 +24,8 @@ struct cancel_scope {
 VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
                        VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
 
+VALUE cancel_scope_yield(VALUE argument, struct cancel_scope *scope);  /* a body: the plain block */
+
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
 void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */
 

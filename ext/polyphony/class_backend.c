@@ -267,21 +267,16 @@ static VALUE Op_timer_loop(VALUE self, VALUE seconds) {
   return io_timer_loop(period);
 }
 
-static VALUE yield_nothing(VALUE argument, struct cancel_scope *scope) {
-  (void)argument, (void)scope;
-  return rb_yield_values(0);
-}
-
 static VALUE Op_timeout(int argc, VALUE *argv, VALUE self) {
   VALUE seconds, exception, value;
 
   (void)self;
   rb_scan_args(argc, argv, "21", &seconds, &exception, &value);
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "timeout needs a block to run");
-  int64_t period = NIL_P(seconds) ? -1 : io_nanoseconds(seconds);
-  if (!NIL_P(seconds) && period < 0) period = 0;
+  int64_t period = io_period(seconds);
   error_check(exception);
-  return cancel_scope_run(period, NIL_P(exception) ? Qundef : exception, value, yield_nothing, Qnil);
+  return cancel_scope_run(period, NIL_P(exception) ? Qundef : exception, value, cancel_scope_yield,
+                          Qnil);
 }
 
 static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {

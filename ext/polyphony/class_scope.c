@@ -76,11 +76,6 @@ static VALUE CancelScope_active_p(VALUE self) {
   return scope && scope->exception == Qundef ? Qtrue : Qfalse;
 }
 
-static VALUE yield_plain(VALUE argument, struct cancel_scope *scope) {
-  (void)argument, (void)scope;
-  return rb_yield_values(0);
-}
-
 static VALUE yield_face(VALUE argument, struct cancel_scope *scope) {
   (void)argument;
   return rb_yield(face_of(scope));
@@ -88,11 +83,11 @@ static VALUE yield_face(VALUE argument, struct cancel_scope *scope) {
 
 static VALUE run(VALUE seconds, VALUE spec, VALUE move_on_value) {
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "a timeout needs a block to run");
-  int64_t period = NIL_P(seconds) ? -1 : io_nanoseconds(seconds);
+  int64_t period = io_period(seconds);
   bool plain = rb_proc_arity(rb_block_proc()) == 0;
 
-  if (!NIL_P(seconds) && period < 0) period = 0;
-  return cancel_scope_run(period, spec, move_on_value, plain ? yield_plain : yield_face, Qnil);
+  return cancel_scope_run(period, spec, move_on_value, plain ? cancel_scope_yield : yield_face,
+                          Qnil);
 }
 
 static VALUE CancelScope_s_cancel_after(VALUE klass, VALUE seconds, VALUE spec) {

@@ -7,7 +7,7 @@ static VALUE cFiberState = Qnil;
 
 #define EACH_REFERENCE(state, DO) \
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
-  DO(state->block) DO(state->args) DO(state->result) DO(state->tag) DO(state->mailbox) \
+  DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher)
 
 static void mark_lent(VALUE lent) {

@@ -38,7 +38,6 @@ struct fiber_state {
   bool idle_ok : 1;             /* waits in suspend: may be resumed when there is nothing to do */
   bool failed : 1;              /* ended, and result is the exception */
   bool graceful : 1;            /* graceful_shutdown? */
-  bool oob : 1;                 /* signal fiber */
   bool told_to_end : 1;         /* by a parent that shuts down its children */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
@@ -75,7 +74,7 @@ struct fiber_state {
   unsigned child_count;
 
   /* life */
-  VALUE block, args, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
+  VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct waitlist awaiters;     /* fibers parked until this one ends */
 };
 

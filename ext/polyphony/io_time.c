@@ -17,6 +17,12 @@ int64_t io_nanoseconds(VALUE seconds) {
   return number < 0 ? -1 : (int64_t)ceil(number);
 }
 
+int64_t io_period(VALUE seconds) {
+  if (NIL_P(seconds)) return -1;
+  int64_t period = io_nanoseconds(seconds);
+  return period < 0 ? 0 : period;
+}
+
 static void arm(struct backend_base *backend, struct fiber_state *fiber, int64_t deadline) {
   backend_base_arm(backend, &fiber->timer, deadline);
   list_push(&backend->waiting, &fiber->waiting);
