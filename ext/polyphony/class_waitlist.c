@@ -4,48 +4,89 @@
 #include "io.h"
 #include "waitlist.h"
 
-static void list_mark(void *pointer) { waitlist_mark(pointer); }
+static const char *const DEFAULT_REASON = "being woken";
 
-static void list_free(void *pointer) {
-  waitlist_free(pointer);
+struct face {
+  struct waitlist list;
+  VALUE owner;                  /* the lock, pool ... it is part of, for reports; or Qnil */
+  const char *reason;           /* interned, or DEFAULT_REASON */
+};
+
+static void face_mark(void *pointer) {
+  struct face *face = pointer;
+
+  waitlist_mark(&face->list);
+  rb_gc_mark_movable(face->owner);
+}
+
+/* Fibers are reached through their records, which do not move. */
+static void face_compact(void *pointer) {
+  struct face *face = pointer;
+
+  face->owner = rb_gc_location(face->owner);
+}
+
+static void face_free(void *pointer) {
+  waitlist_free(&((struct face *)pointer)->list);
   xfree(pointer);
 }
 
-static size_t list_memsize(const void *pointer) {
+static size_t face_memsize(const void *pointer) {
   (void)pointer;
-  return sizeof(struct waitlist);
+  return sizeof(struct face);
 }
 
-/* Nothing to compact: fibers are reached through their records, which do not move. */
-static const rb_data_type_t list_type = {
+static const rb_data_type_t face_type = {
   .wrap_struct_name = "Polyphony::WaitList",
-  .function = { .dmark = list_mark, .dsize = list_memsize, .dfree = list_free },
+  .function = {
+    .dmark    = face_mark,
+    .dcompact = face_compact,
+    .dsize    = face_memsize,
+    .dfree    = face_free,
+  },
   .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 static VALUE WaitList_allocate(VALUE klass) {
-  struct waitlist *list;
-  VALUE self = TypedData_Make_Struct(klass, struct waitlist, &list_type, list);
+  struct face *face;
+  VALUE self = TypedData_Make_Struct(klass, struct face, &face_type, face);
 
-  waitlist_init(list);
+  waitlist_init(&face->list);
+  face->owner = Qnil;
+  face->reason = DEFAULT_REASON;
   return self;
 }
 
-static struct waitlist *get(VALUE self) {
-  struct waitlist *list;
+static struct face *face_of(VALUE self) {
+  struct face *face;
 
-  TypedData_Get_Struct(self, struct waitlist, &list_type, list);
-  return list;
+  TypedData_Get_Struct(self, struct face, &face_type, face);
+  return face;
 }
 
+static struct waitlist *get(VALUE self) { return &face_of(self)->list; }
+
+static VALUE WaitList_initialize(int argc, VALUE *argv, VALUE self) {
+  struct face *face = face_of(self);
+  VALUE owner, reason;
+
+  rb_scan_args(argc, argv, "02", &owner, &reason);
+  RB_OBJ_WRITE(self, &face->owner, owner);
+  if (!NIL_P(reason)) face->reason = rb_id2name(rb_intern_str(StringValue(reason)));
+  return self;
+}
+
+static VALUE WaitList_owner(VALUE self) { return face_of(self)->owner; }
+
 static VALUE WaitList_park(int argc, VALUE *argv, VALUE self) {
+  struct face *face = face_of(self);
   VALUE timeout;
   bool expired;
 
   rb_scan_args(argc, argv, "01", &timeout);
-  if (NIL_P(timeout)) return waitlist_park(get(self), self, "being woken");
+  if (NIL_P(timeout)) return waitlist_park(&face->list, self, face->reason);
   int64_t limit = io_nanoseconds(timeout);
-  VALUE value = waitlist_park_for(get(self), self, "being woken", limit < 0 ? 0 : limit, &expired);
+  VALUE value = waitlist_park_for(&face->list, self, face->reason, limit < 0 ? 0 : limit, &expired);
   return expired ? Qfalse : value;
 }
 
@@ -73,6 +114,8 @@ void class_waitlist_init(void) {
   VALUE klass = rb_define_class_under(mPolyphony, "WaitList", rb_cObject);
 
   rb_define_alloc_func(klass, WaitList_allocate);
+  rb_define_method(klass, "initialize", WaitList_initialize, -1);
+  rb_define_method(klass, "owner", WaitList_owner, 0);
   rb_define_method(klass, "park", WaitList_park, -1);
   rb_define_method(klass, "wake", WaitList_wake, -1);
   rb_define_method(klass, "wake_all", WaitList_wake_all, -1);

@@ -29,6 +29,16 @@ class TestWaitlist < Polyphony::TestCase
     assert @list.empty?
   end
 
+  def test_a_list_knows_its_owner_and_what_its_fibers_wait_for
+    assert_nil @list.owner
+    @list = Polyphony::WaitList.new(:lock, 'a lock')
+    assert_equal :lock, @list.owner
+    fiber, = parked
+    assert_equal 'a lock', fiber.__wait_reason
+    fiber.stop
+    assert_raises(TypeError) { Polyphony::WaitList.new(:lock, 1) }
+  end
+
   def test_wake_hands_over_a_value
     fiber, = parked
     @list.wake(:value)

@@ -9,6 +9,14 @@ module Polyphony
   #   spin { list.wake(:morning) }
   #   list.park  #=> :morning
   class WaitList
+    # @!method initialize(owner = nil, reason = 'being woken')
+    #   @param owner [Object] the lock, pool ... it is part of: a deadlock report names it, and asks
+    #     its method +holders+, if there is one, which fibers have what the others wait for
+    #   @param reason [String] what its fibers wait for, in such a report
+
+    # @!method owner
+    #   @return [Object, nil]
+
     # @!method park(timeout = nil)
     #   Waits until woken.
     #   @param timeout [Numeric, nil] seconds
