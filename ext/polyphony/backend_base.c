@@ -465,6 +465,19 @@ VALUE backend_base_shift_exception(struct fiber_state *fiber) {
   return exception;
 }
 
+VALUE backend_base_shift_instance(struct fiber_state *fiber, VALUE klass) {
+  VALUE found = Qundef;
+
+  if (!backend_base_raising_p(fiber)) return Qundef;
+  VALUE first = runqueue_find(&fiber->backend->runqueue, fiber)->value;
+  if (RTEST(rb_obj_is_kind_of(first, klass))) found = first;
+  for (long i = 0; found == Qundef && !NIL_P(fiber->pending) && i < RARRAY_LEN(fiber->pending); i++)
+    if (RTEST(rb_obj_is_kind_of(RARRAY_AREF(fiber->pending, i), klass)))
+      found = RARRAY_AREF(fiber->pending, i);
+  if (found != Qundef) backend_base_unschedule(fiber, found);
+  return found;
+}
+
 /* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
  * the fiber runs. Further exceptions move up. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {

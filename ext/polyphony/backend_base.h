@@ -96,6 +96,8 @@ bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
 bool backend_base_raising_p(struct fiber_state *fiber);
 /* Takes back the next one, whichever it is; Qundef when there is none. */
 VALUE backend_base_shift_exception(struct fiber_state *fiber);
+/* The same for the next one of that class. */
+VALUE backend_base_shift_instance(struct fiber_state *fiber, VALUE klass);
 
 /* Calls back for every open backend but one. */
 void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except, int arg);

@@ -13,8 +13,15 @@ static struct fiber_state *current(void) { return backend_base_fiber(backend_bas
 static struct fiber_state *bound(VALUE self) {
   struct fiber_state *fiber = get(self);
 
-  if (fiber->backend) return fiber;
+  if (fiber->backend && fiber->backend->root) return fiber;
   return self == rb_fiber_current() ? current() : fiber;
+}
+
+static VALUE Fiber_monitor_mailbox(VALUE self) {
+  struct fiber_state *fiber = get(self);
+
+  if (NIL_P(fiber->monitor_mailbox)) FIBER_WRITE(fiber, monitor_mailbox, queue_new());
+  return fiber->monitor_mailbox;
 }
 
 /* ---- running -------------------------------------------------------------------------------- */
@@ -90,6 +97,20 @@ static VALUE Fiber_shut_down(VALUE self, VALUE graceful) {
   return self;
 }
 
+/* Tells everybody who monitors the fiber. Called when it ends. */
+static VALUE Fiber_report_end(VALUE self) {
+  struct fiber_state *fiber = get(self);
+  VALUE monitors = rb_ary_dup(fiber->monitors);
+  VALUE report = rb_ary_new_from_args(2, self, fiber->result);
+
+  for (long i = 0; i < RARRAY_LEN(monitors); i++) {
+    VALUE monitor = RARRAY_AREF(monitors, i);
+    if (RTEST(rb_obj_is_kind_of(monitor, cFiber))) queue_push(Fiber_monitor_mailbox(monitor), report);
+    else rb_funcall(monitor, id_push, 1, report);
+  }
+  return self;
+}
+
 static VALUE Fiber_respawn(VALUE self, VALUE value) {
   return fiber_life_respawn(get(self), value);
 }
@@ -158,9 +179,16 @@ static VALUE Words_receive(VALUE self) {
 
 ATTRIBUTE(tag)
 ATTRIBUTE(monitors)
-ATTRIBUTE(monitor_mailbox)
 ATTRIBUTE(caller)
 ATTRIBUTE(auto_watcher)
+
+static VALUE Fiber_failed_p(VALUE self) { return get(self)->failed ? Qtrue : Qfalse; }
+
+static VALUE Fiber_former_parent(VALUE self) {
+  struct fiber_state *former = get(self)->former;
+
+  return former ? former->fiber : Qnil;
+}
 
 static VALUE Fiber_state(VALUE self) { return fiber_state_name(get(self)); }
 static VALUE Fiber_result(VALUE self) { return get(self)->result; }
@@ -200,8 +228,8 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "tag=", Fiber_set_tag, 1);
   rb_define_method(cFiber, "__monitors", Fiber_monitors, 0);
   rb_define_method(cFiber, "__monitors=", Fiber_set_monitors, 1);
-  rb_define_method(cFiber, "__monitor_mailbox", Fiber_monitor_mailbox, 0);
-  rb_define_method(cFiber, "__monitor_mailbox=", Fiber_set_monitor_mailbox, 1);
+  rb_define_method(cFiber, "monitor_mailbox", Fiber_monitor_mailbox, 0);
+  rb_define_method(cFiber, "__polyphony_end", Fiber_report_end, 0);
   rb_define_method(cFiber, "__caller", Fiber_caller, 0);
   rb_define_method(cFiber, "__caller=", Fiber_set_caller, 1);
   rb_define_method(cFiber, "__auto_watcher", Fiber_auto_watcher, 0);
@@ -209,6 +237,8 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__block", Fiber_block, 0);
   rb_define_method(cFiber, "__spun?", Fiber_spun_p, 0);
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
+  rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
+  rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);
   rb_define_method(cFiber, "state", Fiber_state, 0);
   rb_define_method(cFiber, "result", Fiber_result, 0);
   rb_define_method(cFiber, "main?", Fiber_main_p, 0);

@@ -56,33 +56,6 @@ static void set_outcome(struct fiber_state *fiber, VALUE error) {
     set_failure(fiber, error);
 }
 
-static void begin_again(struct run *run, VALUE restart) {
-  run->value = rb_funcall(restart, id_value, 0);
-  run->how = RESUME_RETURN;
-  run->fiber->mailbox = Qnil;
-}
-
-/* Returns a tag that is no exception (Thread#kill), or 0. */
-static int run_to_the_end(struct run *run) {
-  for (;;) {
-    int state;
-    VALUE result = rb_protect(run_block, (VALUE)run, &state);
-    if (!state) {
-      set_result(run->fiber, result, false);
-      return 0;
-    }
-    VALUE error = rb_errinfo();
-    if (!is_a(error, rb_eException)) return state;
-    rb_set_errinfo(Qnil);
-    if (!is_a(error, eRestart)) {
-      set_outcome(run->fiber, error);
-      return 0;
-    }
-    fiber_life_shut_down_children(run->fiber, false);
-    begin_again(run, error);
-  }
-}
-
 /* ---- children -------------------------------------------------------------------------------- */
 
 static void stop_child(struct fiber_state *child, bool graceful) {
@@ -113,8 +86,9 @@ static VALUE take_failure(struct fiber_state *fiber) {
   return fiber->result;
 }
 
-/* Children may be spun, or attached, while the others are being stopped: they are told, too. */
-VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
+/* Children may be spun, or attached, while the others are being stopped: they are told, too. A stop
+ * of the fiber itself that comes meanwhile goes to *stop. */
+static VALUE shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *stop) {
   VALUE first = Qnil;
   int state;
 
@@ -132,10 +106,16 @@ VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
-    bool mere_stop = is_a(error, eTerminate) || is_a(error, eMoveOn);
-    if (NIL_P(first) && !mere_stop) first = error;
+    if (is_a(error, eTerminate) || is_a(error, eMoveOn)) *stop = error;
+    else if (NIL_P(first)) first = error;
   }
   return first;
+}
+
+VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
+  VALUE stop = Qundef;
+
+  return shut_down_children(fiber, graceful, &stop);
 }
 
 void fiber_life_await_children(struct fiber_state *fiber) {
@@ -150,14 +130,25 @@ static bool awaited_by(struct fiber_state *fiber, struct fiber_state *who) {
   return who->wait_subject == fiber->self && !backend_base_raising_p(who);
 }
 
+/* Monitors are fibers, or watches that belong to one (lib/polyphony/core/monitoring.rb). */
 static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
-  return !NIL_P(fiber->monitors) && RTEST(rb_ary_includes(fiber->monitors, who->fiber));
+  for (long i = 0; !NIL_P(fiber->monitors) && i < RARRAY_LEN(fiber->monitors); i++) {
+    VALUE monitor = RARRAY_AREF(fiber->monitors, i);
+    if (monitor == who->fiber) return true;
+    if (rb_ivar_get(monitor, id_watcher) == who->fiber) return true;
+  }
+  return false;
 }
 
-static void pass_error_on(struct fiber_state *fiber) {
-  struct fiber_state *parent = fiber->parent ? fiber->parent : fiber->backend->root;
+/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
+static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
 
-  if (awaited_by(fiber, parent) || monitored_by(fiber, parent)) return;
+static void pass_error_on(struct fiber_state *fiber) {
+  struct fiber_state *root = fiber->backend->root;
+  struct fiber_state *parent = fiber->parent ? fiber->parent : root;
+
+  if (ends_program_p(fiber->result)) parent = root;
+  else if (awaited_by(fiber, parent) || monitored_by(fiber, parent)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }
 
@@ -184,6 +175,7 @@ static void conclude(struct fiber_state *fiber) {
   }
   if (fiber->failed) pass_error_on(fiber);
   waitlist_wake_all(&fiber->awaiters, Qnil);
+  fiber->former = fiber->parent;
   fiber_state_adopt(NULL, fiber);
   fiber_state_forget(fiber);
   if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);
@@ -234,6 +226,65 @@ static VALUE depart(struct fiber_state *fiber) {
     return Qnil;
   }
   for (;;) backend_base_switch_fiber(backend, SWITCH_MUST_WAIT);
+}
+
+/* ---- from beginning to end -------------------------------------------------------------------- */
+
+/* Runs the block once. Returns a tag that is no exception (Thread#kill), or 0; then *restart is
+ * the Restart that ended it, or Qundef. */
+static int run_once(struct run *run, VALUE *restart) {
+  int state;
+  VALUE result = rb_protect(run_block, (VALUE)run, &state);
+
+  *restart = Qundef;
+  if (!state) {
+    set_result(run->fiber, result, false);
+    return 0;
+  }
+  VALUE error = rb_errinfo();
+  if (!is_a(error, rb_eException)) return state;
+  rb_set_errinfo(Qnil);
+  if (is_a(error, eRestart)) *restart = error;
+  else set_outcome(run->fiber, error);
+  return 0;
+}
+
+/* A stop followed by a restart: the second one came while the first was being dealt with. An error
+ * that ended the block meanwhile is reported before the block runs again. */
+static VALUE late_restart(struct fiber_state *fiber) {
+  VALUE restart = backend_base_shift_instance(fiber, eRestart);
+
+  if (restart != Qundef && fiber->failed) pass_error_on(fiber);
+  return restart;
+}
+
+static bool may_begin_again(struct fiber_state *fiber) {
+  VALUE stop = Qundef;
+  VALUE error = shut_down_children(fiber, false, &stop);
+
+  if (stop != Qundef) set_outcome(fiber, stop);
+  if (!NIL_P(error)) set_failure(fiber, error);
+  return NIL_P(error) && stop == Qundef && !fiber->told_to_end;
+}
+
+static void begin_again(struct run *run, VALUE restart) {
+  run->value = rb_funcall(restart, id_value, 0);
+  run->how = RESUME_RETURN;
+  if (!NIL_P(run->fiber->mailbox)) rb_funcall(run->fiber->mailbox, id_clear, 0);
+}
+
+/* Returns a tag that is no exception (Thread#kill), or 0. */
+static int run_to_the_end(struct run *run) {
+  VALUE restart;
+
+  for (;;) {
+    int killed = run_once(run, &restart);
+    if (killed) return killed;
+    if (restart == Qundef) restart = late_restart(run->fiber);
+    if (restart == Qundef || !may_begin_again(run->fiber)) return 0;
+    begin_again(run, restart);
+    RB_GC_GUARD(restart);
+  }
 }
 
 /* The block of every spun fiber: a Proc for each would cost as much as the rest of spin. Who we
@@ -295,12 +346,20 @@ VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
   return fiber;
 }
 
+static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
+  struct fiber_state *parent = old->former ? old->former : old->backend->root;
+
+  if (parent->ended)
+    rb_raise(eFiberError, "%"PRIsVALUE" cannot be restarted: its parent has ended",
+             rb_inspect(old->fiber));
+  return parent;
+}
+
 VALUE fiber_life_respawn(struct fiber_state *old, VALUE value) {
-  struct fiber_state *parent = old->parent ? old->parent : old->backend->root;
+  struct fiber_state *parent = parent_for_respawn(old);
   VALUE fiber = fiber_life_spin(parent, old->tag, old->block);
   struct fiber_state *state = fiber_state_of(fiber);
 
-  FIBER_WRITE(state, monitors, old->monitors);
   FIBER_WRITE(state, caller, old->caller);
   backend_base_schedule_value(state, value, false);
   return fiber;

@@ -27,6 +27,7 @@ static void state_mark(void *pointer) {
   if (!NIL_P(state->held)) mark_lent(state->held);
   if (state->backend) rb_gc_mark_movable(state->backend->self);
   if (state->parent) rb_gc_mark_movable(state->parent->self);
+  if (state->former) rb_gc_mark_movable(state->former->self);
   if (state->resumer) rb_gc_mark_movable(state->resumer->self);
   if (state->proxy) rb_gc_mark_movable(state->proxy->self);
   list_each(node, &state->children)

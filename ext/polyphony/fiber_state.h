@@ -69,6 +69,7 @@ struct fiber_state {
 
   /* the tree */
   struct fiber_state *parent;   /* NULL for a root or a raw fiber */
+  struct fiber_state *former;   /* of an ended one: whose child it was, for a restart; or NULL */
   struct list children;         /* by sibling, oldest first */
   struct list sibling;
   unsigned child_count;

@@ -38,6 +38,25 @@ module Polyphony
   class Deadlock < ::Exception
   end
 
+  # Several fibers failed and each failure counts.
+  class MultipleErrors < StandardError
+    # @return [Array<Exception>]
+    attr_reader :errors
+
+    # @param errors [Array<Exception>]
+    def initialize(errors)
+      @errors = errors
+      super("#{errors.size} fibers failed\n#{errors.map { |error| line(error) }.join("\n")}")
+    end
+
+    private
+
+    def line(error)
+      place = error.backtrace&.first
+      "  #{error.class}: #{error.message}#{place && " (#{place})"}"
+    end
+  end
+
   # Runs a block on a fiber, at whatever it is waiting for. See Fiber#interject.
   class Interjection < BaseException
     # @param block [Proc] what to run

@@ -64,6 +64,10 @@ class Fiber
   # @!method mailbox
   #   @return [Polyphony::Queue]
 
+  # @!method monitor_mailbox
+  #   Where this fiber is told of the ends of those that it monitors.
+  #   @return [Polyphony::Queue] of +[fiber, result]+
+
   # @!method <<(message)
   #   Puts a message into the mailbox, from any fiber or thread.
   #   @return [self]

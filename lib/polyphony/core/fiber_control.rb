@@ -13,6 +13,7 @@ module Polyphony
       schedule(MoveOn.new(value))
     end
     alias stop interrupt
+    alias kill interrupt
     alias move_on interrupt
 
     # Raises Cancel, or the given exception, in the fiber; uncaught it goes to the parent.
@@ -50,6 +51,24 @@ module Polyphony
 
       schedule(Interjection.new(block))
     end
+
+    # Runs the block again. A fiber that has not ended unwinds first, its ensure blocks run, its children end,
+    # and its mailbox is emptied. For one that has ended a new fiber is made, with the same block,
+    # tag, monitors, and parent.
+    # @param value [Object] what the block gets
+    # @return [Fiber] itself, or the new one
+    # @raise [RuntimeError] for a main fiber
+    # @raise [FiberError] for a fiber that is not ours, and if its parent has ended
+    def restart(value = nil)
+      Kernel.raise 'the main fiber cannot be restarted' if main?
+      Kernel.raise FiberError, "#{inspect} was not made by spin: it cannot be restarted" unless __spun?
+      return schedule(Restart.new(value)) unless dead?
+
+      again = __respawn(value)
+      monitors.each { |monitor| again.monitor(monitor) }
+      again
+    end
+    alias reset restart
 
     # @return [Boolean] whether the fiber has ended
     def dead?

@@ -1,0 +1,190 @@
+# frozen_string_literal: true
+
+require_relative '../test_helper'
+
+# Fiber#restart: the same fiber again while it lives, a new one after its end.
+class TestRestart < Polyphony::TestCase
+  on_every_driver
+
+  def test_a_stop_followed_by_a_restart_runs_the_block_twice
+    log = []
+    fiber = spin do
+      log << :began
+      sleep 0.005
+      log << :slept
+    ensure
+      log << :left
+    end
+    snooze
+    fiber.stop
+    assert_same fiber, fiber.restart
+    fiber.await
+    assert_equal %i[began left began slept left], log
+  end
+
+  def test_the_block_gets_the_value_of_the_restart
+    values = []
+    fiber = spin { |value| values << value; sleep if values.size < 3; :over }
+    snooze
+    fiber.restart(:first)
+    snooze
+    fiber.reset(:second)
+    assert_equal :over, fiber.await
+    assert_equal [nil, :first, :second], values
+  end
+
+  def test_a_fiber_that_has_not_begun_runs_once
+    runs = []
+    fiber = spin { |value| runs << value }
+    fiber.restart(:again)
+    fiber.await
+    assert_equal [:again], runs
+  end
+
+  def test_a_restart_that_comes_as_the_block_ends_is_not_lost
+    runs = 0
+    fiber = spin { Fiber.current.restart if (runs += 1) < 3 }
+    fiber.await
+    assert_equal 3, runs
+  end
+
+  def test_the_mailbox_is_emptied
+    fiber = spin { |value| value ? receive_all_pending : sleep }
+    fiber << :old
+    snooze
+    fiber.restart(true)
+    assert_equal [], fiber.await
+  end
+
+  def test_children_end_before_the_block_runs_again
+    log = []
+    fiber = spin do |again|
+      log << :ran
+      next if again
+
+      spin { sleep } .then { |child| child.tag = :child }
+      spin do
+        sleep
+      ensure
+        sleep 0.002
+        log << :child_ended
+      end
+      sleep
+    end
+    snooze
+    snooze
+    fiber.restart(true)
+    fiber.await
+    assert_equal %i[ran child_ended ran], log
+  end
+
+  def test_an_error_of_a_child_that_ends_for_a_restart_is_not_lost
+    runs = 0
+    fiber = spin do
+      runs += 1
+      spin do
+        sleep
+      ensure
+        raise IOError, 'in the child'
+      end
+      sleep
+    end
+    snooze
+    snooze
+    fiber.restart
+    assert_raises(IOError) { fiber.await }
+    assert_equal 1, runs
+  end
+
+  def test_a_stop_while_children_end_for_a_restart_is_not_lost
+    runs = 0
+    fiber = spin do
+      runs += 1
+      spin do
+        sleep
+      ensure
+        sleep 0.005
+      end
+      sleep
+    end
+    snooze
+    snooze
+    fiber.restart
+    snooze
+    fiber.stop(:stopped)
+    assert_equal :stopped, fiber.await
+    assert_equal 1, runs
+  end
+
+  def test_an_error_before_a_restart_goes_to_the_parent
+    runs = 0
+    parent = spin do
+      fiber = spin { (runs += 1) == 1 ? sleep : :second }
+      snooze
+      fiber.raise IOError, 'first'
+      fiber.restart
+      sleep
+    end
+    assert_raises(IOError) { parent.await }
+    assert_operator runs, :<=, 2
+  end
+
+  def test_a_parent_that_ends_is_not_held_up_by_restarts
+    runs = 0
+    child = nil
+    parent = spin do
+      child = spin { runs += 1; sleep }
+      snooze
+    end
+    snooze
+    snooze
+    child.restart
+    parent.stop
+    parent.await
+    assert child.dead?
+    assert_operator runs, :<=, 2
+  end
+
+  def test_an_ended_fiber_gets_a_successor_with_the_same_parent_tag_and_monitors
+    fiber = again = nil
+    parent = spin(:parent) do
+      fiber = spin(:child) { |value| value }
+      fiber.monitor(Fiber.current)
+      fiber.await
+      again = fiber.restart(:second)
+      assert_same Fiber.current, again.parent
+      again.await
+    end
+    assert_equal :second, parent.await
+    refute_same fiber, again
+    assert_equal [:child, [parent]], [again.tag, again.monitors]
+    assert_equal [[fiber, nil], [again, :second]], parent.monitor_mailbox.shift_all
+  end
+
+  def test_without_its_parent_an_ended_fiber_is_not_restarted
+    fiber = nil
+    spin { fiber = spin { 1 }; fiber.await }.await
+    error = assert_raises(FiberError) { fiber.restart }
+    assert_match(/its parent has ended/, error.message)
+  end
+
+  def test_main_fibers_and_foreign_ones_are_not_restarted
+    assert_raises(RuntimeError) { Fiber.current.restart }
+    assert_match(/not made by spin/, assert_raises(FiberError) { Fiber.new { 1 }.restart }.message)
+  end
+
+  def test_a_restart_from_another_thread
+    runs = 0
+    ready = Polyphony::Queue.new
+    thread = Thread.new do
+      fiber = spin { |value| runs += 1; value || sleep }
+      snooze
+      ready << fiber
+      fiber.await
+    end
+    fiber = ready.shift
+    fiber.restart(:from_outside)
+    assert_equal :from_outside, thread.value
+    assert_equal 2, runs
+  end
+end
