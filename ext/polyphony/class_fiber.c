@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "io.h"
+#include "place.h"
 #include "queue.h"
 
 static struct fiber_state *get(VALUE self) { return fiber_state_of(self); }
@@ -208,6 +209,8 @@ static VALUE Fiber_thread(VALUE self) {
   return fiber->backend ? fiber->backend->thread : Qnil;
 }
 
+static VALUE Fiber_spawn_frames(VALUE self) { return place_frames(get(self)->spun_at); }
+
 static VALUE Fiber_wait_reason(VALUE self) {
   const char *reason = get(self)->wait_reason;
 
@@ -237,6 +240,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__block", Fiber_block, 0);
   rb_define_method(cFiber, "__spun?", Fiber_spun_p, 0);
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
+  rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);
   rb_define_method(cFiber, "state", Fiber_state, 0);

@@ -6,6 +6,7 @@
 #pragma GCC diagnostic push             /* Ruby's own headers are not written for -Wextra */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <ruby.h>
+#include <ruby/debug.h>
 #include <ruby/encoding.h>
 #include <ruby/io.h>
 #include <ruby/io/buffer.h>

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "errors.h"
 #include "fiber_life.h"
+#include "place.h"
 #include "waitlist.h"
 
 /* ---- running the block ----------------------------------------------------------------------- */
@@ -327,10 +328,14 @@ static void trace_spin(struct fiber_state *fiber) {
   backend_base_trace(fiber->backend, 3, event);
 }
 
-VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
+/* More than a backtrace shows of most programs, and not too much for a spin in a deep one. */
+enum { SPAWN_FRAMES = 32 };
+
+static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, const struct place *place) {
   struct fiber_state *state = fiber_state_new();
   VALUE self = state->self;
 
+  state->spun_at = place ? place_copy(self, place) : place_note(self, SPAWN_FRAMES);
   state->spun = true;
   rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
   FIBER_WRITE(state, tag, tag);
@@ -346,6 +351,10 @@ VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
   return fiber;
 }
 
+VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
+  return spin(parent, tag, block, NULL);
+}
+
 static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
   struct fiber_state *parent = old->former ? old->former : old->backend->root;
 
@@ -357,7 +366,7 @@ static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
 
 VALUE fiber_life_respawn(struct fiber_state *old, VALUE value) {
   struct fiber_state *parent = parent_for_respawn(old);
-  VALUE fiber = fiber_life_spin(parent, old->tag, old->block);
+  VALUE fiber = spin(parent, old->tag, old->block, old->spun_at);
   struct fiber_state *state = fiber_state_of(fiber);
 
   FIBER_WRITE(state, caller, old->caller);

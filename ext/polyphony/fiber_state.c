@@ -2,6 +2,7 @@
 #include "fiber_state.h"
 #include "backend_base.h"
 #include "cancel_scope.h"
+#include "place.h"
 
 static VALUE cFiberState = Qnil;
 
@@ -34,6 +35,7 @@ static void state_mark(void *pointer) {
     rb_gc_mark_movable(list_entry(node, struct fiber_state, sibling)->self);
   fiber_state_mark_parked(&state->awaiters.parked);
   cancel_scope_mark_all(&state->scopes);
+  place_mark(state->spun_at);
 }
 
 static void state_compact(void *pointer) {
@@ -44,6 +46,7 @@ static void state_compact(void *pointer) {
 #undef MOVE
   if (state->incoming != Qundef) state->incoming = rb_gc_location(state->incoming);
   cancel_scope_compact_all(&state->scopes);
+  place_compact(state->spun_at);
 }
 
 static void orphan_all(struct list *list) {
@@ -97,6 +100,7 @@ static void state_free(void *pointer) {
 
   if (state->spun) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
   cancel_scope_free_all(&state->scopes);
+  place_free(state->spun_at);
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
   list_remove(&state->all);
   list_remove(&state->waiting);

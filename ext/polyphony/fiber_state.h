@@ -15,6 +15,7 @@
 
 struct backend_base;
 struct op;
+struct place;
 
 struct waitlist {               /* see waitlist.h */
   struct list parked;           /* by fiber_state.parked, longest waiting first */
@@ -76,6 +77,7 @@ struct fiber_state {
 
   /* life */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
+  struct place *spun_at;        /* where it was spun, see place.h; or NULL */
   struct waitlist awaiters;     /* fibers parked until this one ends */
 };
 

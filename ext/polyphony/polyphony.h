@@ -22,5 +22,6 @@ void class_queue_init(void);
 void class_event_init(void);
 void class_pipe_init(void);
 void class_scope_init(void);
+void class_exception_init(void);
 
 #endif

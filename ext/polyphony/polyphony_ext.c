@@ -15,6 +15,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_event_init();
   class_pipe_init();
   class_scope_init();
+  class_exception_init();
   class_fiber_init();
   class_thread_init();
   class_backend_init();

@@ -3,6 +3,7 @@
 require 'polyphony/version'
 require 'polyphony/polyphony_ext'
 require 'polyphony/core/exceptions'
+require 'polyphony/core/backtrace'
 require 'polyphony/core/backend'
 require 'polyphony/core/queue'
 require 'polyphony/core/event'

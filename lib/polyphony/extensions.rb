@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require 'polyphony/extensions/exception'
 require 'polyphony/extensions/kernel'
 require 'polyphony/extensions/io'
 require 'polyphony/extensions/thread'

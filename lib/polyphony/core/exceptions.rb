@@ -76,11 +76,34 @@ module Polyphony
     # @return [Fiber, nil] the fiber that ended with this exception
     attr_accessor :source_fiber
 
+    # @!method raising_fiber
+    #   @return [Fiber, nil] the fiber that raised it; noted with +require 'polyphony'+ only
+    # @!method raising_fiber=(fiber)
+    #   @see #raising_fiber
+
+    # @!visibility private
+    # Lines that were set by hand, often made of ours, are left alone.
+    # @param raw [Array<String>] the backtrace as Ruby has it
+    def __tell_story(raw)
+      locations = backtrace_locations
+      return raw unless locations&.size == raw.size && locations.first.to_s == raw.first
+
+      lines = Backtrace.sanitize(raw)
+      lines = raw if lines.size == raw.size
+      origin = raising_fiber&.caller
+      origin&.any? ? lines + origin : lines
+    end
+
     # How a waiting fiber receives this exception.
     def invoke
       Kernel.raise(self)
     end
   end
+
+  # @!method self.instantiate(error = nil, message = nil)
+  #   The exception meant by what raise takes, or cancel_after: nothing, a message, a class, a class and a
+  #   message, an exception. In C.
+  #   @return [Exception]
 
   ::Exception.include ExceptionExtensions
 end

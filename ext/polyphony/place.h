@@ -1,0 +1,29 @@
+/* place.h - where in the program something was done, kept as Ruby's own frames and turned into text
+ * only when somebody asks. Layer 1.
+ * A frame costs about 13 ns to note; a line of backtrace text a hundred times that. */
+#ifndef POLYPHONY_PLACE_H
+#define POLYPHONY_PLACE_H
+
+#include "polyphony.h"
+
+struct place {
+  unsigned count;
+  struct place_frame {
+    VALUE frame;                /* an iseq or method entry */
+    int line;                   /* 0 in a C function */
+  } frames[];
+};
+
+/* The frames of the running fiber, innermost first, at most limit of them, without the method that
+ * calls this. owner is the object that will mark them. Raises NoMemoryError. */
+struct place *place_note(VALUE owner, int limit);
+struct place *place_copy(VALUE owner, const struct place *place);  /* NULL for NULL */
+
+/* Array of [path or nil, line, label, label with class, method name]; empty for NULL. */
+VALUE place_frames(const struct place *place);
+
+void place_mark(const struct place *place);            /* each of these takes NULL, too */
+void place_compact(struct place *place);
+void place_free(struct place *place);
+
+#endif
