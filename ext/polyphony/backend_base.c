@@ -342,16 +342,21 @@ static void keep_exception(struct fiber_state *fiber, VALUE exception) {
 }
 
 /* The merge rule; see backend_base_schedule. */
+static void merge_into(struct fiber_state *fiber, VALUE *old, enum resume_how *old_how, VALUE value,
+                       enum resume_how how) {
+  if (*old_how == RESUME_RAISE) {
+    if (how == RESUME_RAISE && *old != value) keep_exception(fiber, value);
+    return;
+  }
+  *old = value;
+  *old_how = how;
+}
+
 static void merge(struct backend_base *backend, struct fiber_state *fiber, VALUE value,
                   enum resume_how how) {
   struct runqueue_entry *entry = runqueue_find(&backend->runqueue, fiber);
 
-  if (entry->how == RESUME_RAISE) {
-    if (how == RESUME_RAISE && entry->value != value) keep_exception(fiber, value);
-    return;
-  }
-  entry->value = value;
-  entry->how = how;
+  merge_into(fiber, &entry->value, &entry->how, value, how);
 }
 
 enum position { AT_TAIL, AT_TAIL_OF_EVENTS, AT_HEAD };
@@ -407,13 +412,24 @@ static void move_to_front(struct backend_base *backend, struct fiber_state *fibe
   runqueue_unshift(&backend->runqueue, fiber, entry.value, entry.how);
 }
 
+static void set_aside(struct fiber_state *fiber, VALUE value, enum resume_how how) {
+  if (fiber->set_aside == Qundef) fiber->set_aside_how = RESUME_RETURN;
+  merge_into(fiber, &fiber->set_aside, &fiber->set_aside_how, value, how);
+  RB_OBJ_WRITTEN(fiber->self, Qundef, value);
+}
+
 static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how,
                      enum position position) {
+  if (fiber->shields && how == RESUME_RAISE && cancel_scope_hold(fiber, value)) return;
   if (fiber->proxy) fiber = stand_in(fiber);
   struct backend_base *backend = fiber->backend;
   VALUE self = fiber->self;
 
   if (fiber->ended) return;
+  if (fiber->off) {
+    set_aside(fiber, value, how);
+    return;
+  }
   if (!backend) {               /* a raw fiber that never waited: it runs where it is scheduled */
     fiber->backend = backend = backend_base_current();
     RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
@@ -424,6 +440,23 @@ static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how
   if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, position == AT_HEAD);
   if (backend->polling) loop_wake(&backend->loop);
   RB_GC_GUARD(self);            /* who woke it may have held the last reference; the queue may grow */
+}
+
+void backend_base_take_off(struct fiber_state *fiber) {
+  fiber->off = true;
+  if (!fiber->queued) return;
+  struct runqueue_entry entry = *runqueue_find(&fiber->backend->runqueue, fiber);
+  runqueue_remove(&fiber->backend->runqueue, fiber);
+  set_aside(fiber, entry.value, entry.how);
+}
+
+void backend_base_put_back(struct fiber_state *fiber) {
+  VALUE value = fiber->set_aside;
+
+  fiber->off = false;
+  fiber->set_aside = Qundef;
+  if (value != Qundef) backend_base_schedule(fiber, value, fiber->set_aside_how);
+  RB_GC_GUARD(value);
 }
 
 void backend_base_schedule(struct fiber_state *fiber, VALUE value, enum resume_how how) {
@@ -495,6 +528,7 @@ bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
       return true;
     }
   }
+  if (!NIL_P(fiber->held_back) && delete_identical(fiber->held_back, exception)) return true;
   return drop_pending(fiber, exception);
 }
 
@@ -638,21 +672,42 @@ bool backend_base_wake(struct backend_base *backend) {
 
 /* ---- switching ------------------------------------------------------------------------------ */
 
-static bool alone_p(void) {
-  return RARRAY_LEN(rb_funcall(rb_cThread, id_list, 0)) <= 1;
+static bool idle_p(struct backend_base *backend) {
+  return backend && backend->open && backend->polling && !backend->runqueue.length &&
+         !pending_p(backend);
 }
 
-static VALUE deadlock_error(struct backend_base *backend) {
-  VALUE text = rb_str_new_cstr("no fiber can ever run again");
+/* Whether no other thread can come to our help: there is none, or each of them waits as we do. */
+static bool hopeless_p(void) {
+  VALUE threads = rb_funcall(rb_cThread, id_list, 0), self = rb_thread_current();
 
-  list_each(node, &backend->root->children) {
-    struct fiber_state *child = list_entry(node, struct fiber_state, sibling);
-    rb_str_catf(text, "\n  %"PRIsVALUE" waits for %s", rb_inspect(child->fiber),
-                child->wait_reason ? child->wait_reason : "being scheduled");
+  for (long i = 0; i < RARRAY_LEN(threads); i++) {
+    VALUE thread = RARRAY_AREF(threads, i);
+    if (thread != self && !idle_p(backend_base_of_thread(thread))) return false;
   }
-  rb_str_catf(text, "\n  the main fiber waits for %s",
-              backend->root->wait_reason ? backend->root->wait_reason : "being scheduled");
-  return rb_exc_new_str(eDeadlock, text);
+  return true;
+}
+
+/* The words are made in lib/polyphony/core/deadlock.rb. */
+static VALUE make_deadlock(VALUE fibers) { return rb_funcall(eDeadlock, id_new, 1, fibers); }
+
+static VALUE deadlock_error(void) {
+  int state;
+  VALUE error = rb_protect(make_deadlock, fiber_state_list(), &state);
+
+  if (!state) return error;
+  error = rb_errinfo();         /* somebody's inspect failed */
+  rb_set_errinfo(Qnil);
+  return error;
+}
+
+/* The main thread's main fiber is told, whichever thread found out. */
+static bool report_deadlock(struct backend_base *backend) {
+  struct backend_base *main = backend_base_of_thread(rb_thread_main());
+
+  if (!main || !main->root || (main != backend && !idle_p(main))) main = backend;
+  backend_base_schedule(main->root, deadlock_error(), RESUME_RAISE);
+  return main == backend;
 }
 
 /* Nothing can run, nothing is pending. Puts somebody into the queue who can make sense of it;
@@ -663,8 +718,7 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else if (alone_p()) backend_base_schedule(root, deadlock_error(backend), RESUME_RAISE);
-  else return false;
+  else return hopeless_p() && report_deadlock(backend);
   return true;
 }
 
@@ -874,7 +928,10 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
 }
 
 VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle) {
-  return switch_from(backend, backend_base_fiber(backend), idle);
+  struct fiber_state *self = backend_base_fiber(backend);
+
+  self->wait_since = clock_coarse();
+  return switch_from(backend, self, idle);
 }
 
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) {
@@ -919,6 +976,7 @@ VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, con
   struct wait wait = { backend, self, idle };
 
   self->wait_reason = reason;
+  self->wait_since = clock_coarse();
   FIBER_WRITE(self, wait_subject, subject);
   VALUE value = rb_protect(wait_body, (VALUE)&wait, state);
   *how = *state ? RESUME_RETURN : backend->how;
@@ -942,12 +1000,18 @@ static void rearm_scopes(struct backend_base *backend, struct fiber_state *fiber
   }
 }
 
-static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
-  fiber_state_abandon_others(fiber);
+void backend_base_make_root(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+
   if (backend->root && backend->root != fiber) backend->root->root = false;
   fiber_state_adopt(NULL, fiber);
   abandon_children(fiber);
   set_root(backend, fiber);
+}
+
+static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  fiber_state_abandon_others(fiber);
+  backend_base_make_root(fiber);
   backend->current = fiber;
 }
 

@@ -58,6 +58,8 @@ void backend_base_finalize(struct backend_base *backend);
  * gone are closed. backend is the current thread's, or NULL. Raises. */
 void backend_base_after_fork(struct backend_base *backend);
 
+/* Makes a fiber the main one of its thread, without children. */
+void backend_base_make_root(struct fiber_state *fiber);
 /* Says that the running fiber is its thread's first one. */
 void backend_base_note_root(void);
 
@@ -90,6 +92,9 @@ void backend_base_schedule_event(struct fiber_state *fiber, VALUE value, enum re
 void backend_base_schedule_first(struct fiber_state *fiber, VALUE value, enum resume_how how);
 /* Value or exception, told by its class: what Fiber#schedule does. */
 void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool first);
+/* Keeps a fiber off the queue, for a debugger; what is scheduled meanwhile waits for its return. */
+void backend_base_take_off(struct fiber_state *fiber);
+void backend_base_put_back(struct fiber_state *fiber);
 /* Takes back an exception that was scheduled and not delivered. False if it was not there. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
 /* Whether an exception is the next thing the fiber gets. */

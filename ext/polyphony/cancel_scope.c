@@ -1,6 +1,7 @@
 /* cancel_scope.c - see cancel_scope.h */
 #include "cancel_scope.h"
 #include "backend_base.h"
+#include "clock.h"
 #include "errors.h"
 
 void (*cancel_scope_ended)(VALUE face) = NULL;
@@ -27,11 +28,58 @@ static void supersede_inner(struct cancel_scope *scope) {
   }
 }
 
-void cancel_scope_cancel(struct cancel_scope *scope) {
+/* What a Cancel can say of itself: [seconds, frames where the limit was set, what the fiber waits
+ * for, of what]. */
+static VALUE circumstances(struct cancel_scope *scope) {
+  struct fiber_state *fiber = scope->fiber;
+  VALUE frames = rb_ary_new();
+
+  for (unsigned i = 0; i < scope->frames; i++) rb_ary_push(frames, place_describe(&scope->set_at[i]));
+  return rb_ary_new_from_args(4, DBL2NUM((double)scope->period / NSEC_PER_SEC), frames,
+                              fiber->wait_reason ? rb_str_new_cstr(fiber->wait_reason) : Qnil,
+                              fiber_state_wait_subject(fiber));
+}
+
+static VALUE explain(VALUE argument) {
+  struct cancel_scope *scope = (struct cancel_scope *)argument;
+
+  if (RTEST(rb_obj_is_kind_of(scope->exception, eCancel)))
+    rb_ivar_set(scope->exception, id_circumstances, circumstances(scope));
+  return Qnil;
+}
+
+static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE exception) {
+  list_each(node, &fiber->scopes) {
+    struct cancel_scope *scope = list_entry(node, struct cancel_scope, link);
+    if (scope->exception == exception) return scope;
+  }
+  return NULL;
+}
+
+static bool within_shield_p(struct cancel_scope *scope) {
+  list_each(node, &scope->fiber->scopes) {
+    struct cancel_scope *inner = list_entry(node, struct cancel_scope, link);
+    if (inner == scope) return false;
+    if (inner->shield) return true;
+  }
+  return false;
+}
+
+static void deliver(struct fiber_state *fiber, VALUE exception) {
+  struct cancel_scope *scope = scope_of(fiber, exception);
+
+  if (!scope) {
+    backend_base_schedule(fiber, exception, RESUME_RAISE);
+    return;
+  }
+  if (!within_shield_p(scope)) supersede_inner(scope);
+  backend_base_schedule_event(fiber, exception, RESUME_RAISE);
+}
+
+static void strike(struct cancel_scope *scope, bool late) {
   int state;
 
   if (scope->exception != Qundef || scope->superseded) return;
-  supersede_inner(scope);
   timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
   VALUE exception = rb_protect(make_exception, (VALUE)scope, &state);
   if (state) {                  /* the class would not be made: that error is the answer */
@@ -39,11 +87,15 @@ void cancel_scope_cancel(struct cancel_scope *scope) {
     rb_set_errinfo(Qnil);
   }
   RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
-  backend_base_schedule_event(scope->fiber, exception, RESUME_RAISE);
+  if (late) rb_protect(explain, (VALUE)scope, &state);
+  if (late && state) rb_set_errinfo(Qnil);
+  deliver(scope->fiber, exception);
 }
 
+void cancel_scope_cancel(struct cancel_scope *scope) { strike(scope, false); }
+
 static void expire(struct timer *timer) {
-  cancel_scope_cancel((struct cancel_scope *)((char *)timer - offsetof(struct cancel_scope, timer)));
+  strike((struct cancel_scope *)((char *)timer - offsetof(struct cancel_scope, timer)), true);
 }
 
 void cancel_scope_reset(struct cancel_scope *scope) {
@@ -74,6 +126,14 @@ static struct cancel_scope *enter(int64_t period, VALUE spec) {
   return scope;
 }
 
+/* Only a Cancel tells where it comes from. */
+static void note_place(struct cancel_scope *scope) {
+  if (!RB_TYPE_P(scope->spec, T_CLASS) || scope->spec != eCancel) return;
+  scope->frames = place_take(scope->set_at, SCOPE_FRAMES);
+  for (unsigned i = 0; i < scope->frames; i++)
+    RB_OBJ_WRITTEN(scope->fiber->self, Qundef, scope->set_at[i].frame);
+}
+
 static void dispose(struct cancel_scope *scope) {
   if (timer_armed_p(&scope->timer))
     timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
@@ -87,7 +147,8 @@ static void dispose(struct cancel_scope *scope) {
 static VALUE leave(struct cancel_scope *scope) {
   VALUE exception = scope->exception;
 
-  if (exception != Qundef && backend_base_unschedule(scope->fiber, exception)) exception = Qundef;
+  if (exception != Qundef && backend_base_unschedule(scope->fiber, exception))
+    exception = scope->exception = Qundef;
   dispose(scope);
   return exception;
 }
@@ -114,6 +175,7 @@ VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
   struct run run = { body, argument, enter(period, spec) };
   int state;
 
+  note_place(run.scope);
   VALUE result = rb_protect(run_body, (VALUE)&run, &state);
   VALUE delivered = leave(run.scope);
   RB_GC_GUARD(delivered);
@@ -124,6 +186,56 @@ VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
   }
   rb_jump_tag(state);
 }
+
+/* ---- shields ---------------------------------------------------------------------------------- */
+
+static bool inside_shield_p(struct fiber_state *fiber, VALUE exception) {
+  struct cancel_scope *scope = scope_of(fiber, exception);
+
+  return scope && !within_shield_p(scope);
+}
+
+/* The program is to end, or can never go on: nothing is worth waiting for. */
+static bool pierces_p(VALUE exception) {
+  return RTEST(rb_obj_is_kind_of(exception, rb_eSystemExit)) ||
+         RTEST(rb_obj_is_kind_of(exception, rb_eSignal)) ||
+         RTEST(rb_obj_is_kind_of(exception, eDeadlock));
+}
+
+bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception) {
+  if (inside_shield_p(fiber, exception) || pierces_p(exception)) return false;
+  if (NIL_P(fiber->held_back)) FIBER_WRITE(fiber, held_back, rb_ary_new());
+  rb_ary_push(fiber->held_back, exception);
+  return true;
+}
+
+/* Whether something came meanwhile. A shield around this one holds it back again. */
+static bool lower(struct cancel_scope *shield) {
+  struct fiber_state *fiber = shield->fiber;
+  VALUE held = fiber->held_back;
+
+  fiber->shields--;
+  fiber->held_back = Qnil;
+  dispose(shield);
+  for (long i = 0; !NIL_P(held) && i < RARRAY_LEN(held); i++) deliver(fiber, RARRAY_AREF(held, i));
+  RB_GC_GUARD(held);
+  return !NIL_P(held) && !fiber->shields;
+}
+
+VALUE cancel_scope_shield(VALUE (*body)(VALUE, struct cancel_scope *), VALUE argument) {
+  struct run run = { body, argument, enter(-1, Qundef) };
+  int state;
+
+  run.scope->shield = true;
+  run.scope->fiber->shields++;
+  VALUE result = rb_protect(run_body, (VALUE)&run, &state);
+  bool came = lower(run.scope);
+  if (state) rb_jump_tag(state);
+  if (came) backend_base_snooze(backend_base_current());
+  return result;
+}
+
+/* ---- for the record of the fiber -------------------------------------------------------------- */
 
 #define EACH_SCOPE(scopes, scope, DO) \
   list_each(node, scopes) { \
@@ -136,6 +248,7 @@ void cancel_scope_mark_all(struct list *scopes) {
     if (scope->spec != Qundef) rb_gc_mark_movable(scope->spec);
     if (scope->exception != Qundef) rb_gc_mark_movable(scope->exception);
     rb_gc_mark_movable(scope->face);
+    for (unsigned i = 0; i < scope->frames; i++) rb_gc_mark_movable(scope->set_at[i].frame);
   })
 }
 
@@ -144,6 +257,8 @@ void cancel_scope_compact_all(struct list *scopes) {
     if (scope->spec != Qundef) scope->spec = rb_gc_location(scope->spec);
     if (scope->exception != Qundef) scope->exception = rb_gc_location(scope->exception);
     scope->face = rb_gc_location(scope->face);
+    for (unsigned i = 0; i < scope->frames; i++)
+      scope->set_at[i].frame = rb_gc_location(scope->set_at[i].frame);
   })
 }
 

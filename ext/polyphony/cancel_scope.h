@@ -7,6 +7,10 @@
 #define POLYPHONY_CANCEL_SCOPE_H
 
 #include "fiber_state.h"
+#include "place.h"
+
+/* The words and Timeout.timeout are not deeper than this below the user's own code. */
+enum { SCOPE_FRAMES = 5 };
 
 struct cancel_scope {
   struct list link;             /* in fiber->scopes */
@@ -15,7 +19,10 @@ struct cancel_scope {
   int64_t period;               /* ns; -1: no deadline, ends only by cancel */
   VALUE spec;                   /* what to raise (errors.h), or Qundef: move on */
   VALUE exception;              /* scheduled at expiry; Qundef before */
+  bool shield;                  /* not a limit: what comes from outside waits for its end */
   bool superseded;              /* one around it has expired: it has nothing to say any more */
+  struct place_frame set_at[SCOPE_FRAMES];             /* for the message of a Cancel */
+  unsigned frames;
   VALUE face;                   /* the Polyphony::CancelScope shown to the user, or Qnil */
 };
 
@@ -25,6 +32,12 @@ VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
                        VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
 
 VALUE cancel_scope_yield(VALUE argument, struct cancel_scope *scope);  /* a body: the plain block */
+
+/* Runs body; exceptions scheduled on the fiber meanwhile wait for its end, and are raised there: not
+ * those of limits within, nor of exit and signals. Switches, raises. */
+VALUE cancel_scope_shield(VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
+/* Whether the exception has to wait for the end of a shield; then it is kept. */
+bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception);
 
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
 void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */

@@ -1,5 +1,6 @@
 /* class_fiber.c - what Fiber gains, and the words spin, snooze, suspend, receive. Layer 2.
  * New names only; nothing of stock Ruby's is replaced. What is not hot is in lib/polyphony/core. */
+#include "clock.h"
 #include "errors.h"
 #include "fiber_life.h"
 #include "io.h"
@@ -181,6 +182,8 @@ static VALUE Words_receive(VALUE self) {
 ATTRIBUTE(tag)
 ATTRIBUTE(monitors)
 ATTRIBUTE(caller)
+ATTRIBUTE(deadline)
+ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
 static VALUE Fiber_failed_p(VALUE self) { return get(self)->failed ? Qtrue : Qfalse; }
@@ -203,6 +206,59 @@ static VALUE Fiber_set_graceful(VALUE self, VALUE value) {
   return value;
 }
 
+static VALUE Fiber_oob(VALUE self) { return get(self)->oob ? Qtrue : Qfalse; }
+
+static VALUE Fiber_set_oob(VALUE self, VALUE value) {
+  get(self)->oob = RTEST(value);
+  return value;
+}
+
+static VALUE Fiber_park_off(VALUE self) {
+  backend_base_take_off(bound(self));
+  return self;
+}
+
+static VALUE Fiber_unpark(VALUE self) {
+  backend_base_put_back(bound(self));
+  return self;
+}
+
+static VALUE Fiber_parked_p(VALUE self) { return get(self)->off ? Qtrue : Qfalse; }
+
+static VALUE Fiber_setup_raw(VALUE self) {
+  struct fiber_state *fiber = bound(self);
+
+  if (fiber->spun || fiber->root) rb_raise(eFiberError, "%"PRIsVALUE" is not raw", rb_inspect(self));
+  if (!fiber->backend) {
+    fiber->backend = backend_base_current();
+    RB_OBJ_WRITTEN(fiber->self, Qundef, fiber->backend->self);
+  }
+  return self;
+}
+
+static VALUE Fiber_setup_main(VALUE self) {
+  struct fiber_state *fiber = bound(self);
+
+  if (self != rb_fiber_current())
+    rb_raise(eFiberError, "only the running fiber can become the main one of its thread");
+  backend_base_make_root(fiber);
+  FIBER_WRITE(fiber, tag, ID2SYM(rb_intern("main")));
+  return self;
+}
+
+/* A fiber that has never waited belongs to no thread yet. */
+static VALUE Fiber_set_thread(VALUE self, VALUE thread) {
+  struct fiber_state *fiber = get(self);
+  struct backend_base *backend = backend_base_of_thread(thread);
+
+  if (!backend) rb_raise(rb_eThreadError, "that thread has no backend yet: it makes its own");
+  if (fiber->backend && fiber->backend != backend)
+    rb_raise(eFiberError, "a fiber stays in its thread: %"PRIsVALUE, rb_inspect(self));
+  fiber->backend = backend;
+  RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
+  return thread;
+}
+
 static VALUE Fiber_thread(VALUE self) {
   struct fiber_state *fiber = bound(self);
 
@@ -215,6 +271,14 @@ static VALUE Fiber_wait_reason(VALUE self) {
   const char *reason = get(self)->wait_reason;
 
   return reason ? rb_str_new_cstr(reason) : Qnil;
+}
+
+/* [reason or nil, subject or nil, since] */
+static VALUE Fiber_wait(VALUE self) {
+  struct fiber_state *fiber = get(self);
+
+  return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber),
+                              DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC));
 }
 
 static void define_words(void) {
@@ -235,11 +299,24 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__polyphony_end", Fiber_report_end, 0);
   rb_define_method(cFiber, "__caller", Fiber_caller, 0);
   rb_define_method(cFiber, "__caller=", Fiber_set_caller, 1);
+  rb_define_method(cFiber, "__deadline", Fiber_deadline, 0);
+  rb_define_method(cFiber, "__deadline=", Fiber_set_deadline, 1);
   rb_define_method(cFiber, "__auto_watcher", Fiber_auto_watcher, 0);
   rb_define_method(cFiber, "__auto_watcher=", Fiber_set_auto_watcher, 1);
+  rb_define_method(cFiber, "__storage", Fiber_storage, 0);
+  rb_define_method(cFiber, "__storage=", Fiber_set_storage, 1);
+  rb_define_method(cFiber, "__park__", Fiber_park_off, 0);
+  rb_define_method(cFiber, "__unpark__", Fiber_unpark, 0);
+  rb_define_method(cFiber, "__parked__?", Fiber_parked_p, 0);
+  rb_define_method(cFiber, "oob", Fiber_oob, 0);
+  rb_define_method(cFiber, "oob=", Fiber_set_oob, 1);
+  rb_define_method(cFiber, "setup_raw", Fiber_setup_raw, 0);
+  rb_define_method(cFiber, "setup_main_fiber", Fiber_setup_main, 0);
+  rb_define_method(cFiber, "thread=", Fiber_set_thread, 1);
   rb_define_method(cFiber, "__block", Fiber_block, 0);
   rb_define_method(cFiber, "__spun?", Fiber_spun_p, 0);
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
+  rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);

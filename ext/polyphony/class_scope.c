@@ -8,6 +8,7 @@ static VALUE cCancelScope = Qnil;
 
 struct face {
   struct cancel_scope *scope;   /* NULL when it has ended */
+  bool expired;                 /* of an ended one: it did not end by itself */
   VALUE fiber;                  /* the record that owns the scope: they are swept together */
 };
 
@@ -54,7 +55,12 @@ static VALUE face_of(struct cancel_scope *scope) {
   return self;
 }
 
-static void ended(VALUE self) { get(self)->scope = NULL; }
+static void ended(VALUE self) {
+  struct face *face = get(self);
+
+  face->expired = face->scope->exception != Qundef;
+  face->scope = NULL;
+}
 
 static VALUE CancelScope_reset(VALUE self) {
   struct face *face = get(self);
@@ -74,6 +80,12 @@ static VALUE CancelScope_active_p(VALUE self) {
   struct cancel_scope *scope = get(self)->scope;
 
   return scope && scope->exception == Qundef ? Qtrue : Qfalse;
+}
+
+static VALUE CancelScope_expired_p(VALUE self) {
+  struct face *face = get(self);
+
+  return (face->scope ? face->scope->exception != Qundef : face->expired) ? Qtrue : Qfalse;
 }
 
 static VALUE yield_face(VALUE argument, struct cancel_scope *scope) {
@@ -101,6 +113,12 @@ static VALUE CancelScope_s_move_on_after(VALUE klass, VALUE seconds, VALUE value
   return run(seconds, Qundef, value);
 }
 
+static VALUE CancelScope_s_shield(VALUE klass) {
+  (void)klass;
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "shield needs a block to run");
+  return cancel_scope_shield(cancel_scope_yield, Qnil);
+}
+
 void class_scope_init(void) {
   rb_gc_register_address(&cCancelScope);
   cCancelScope = rb_define_class_under(mPolyphony, "CancelScope", rb_cObject);
@@ -109,6 +127,8 @@ void class_scope_init(void) {
   rb_define_method(cCancelScope, "reset", CancelScope_reset, 0);
   rb_define_method(cCancelScope, "cancel", CancelScope_cancel, 0);
   rb_define_method(cCancelScope, "active?", CancelScope_active_p, 0);
+  rb_define_method(cCancelScope, "expired?", CancelScope_expired_p, 0);
+  rb_define_singleton_method(cCancelScope, "shield", CancelScope_s_shield, 0);
   rb_define_singleton_method(cCancelScope, "cancel_after", CancelScope_s_cancel_after, 2);
   rb_define_singleton_method(cCancelScope, "move_on_after", CancelScope_s_move_on_after, 2);
 }

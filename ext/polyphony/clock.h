@@ -15,4 +15,16 @@ static inline int64_t clock_monotonic(void) {
   return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
 }
 
+/* The same to a few milliseconds, for a tenth of the cost: for reports. */
+static inline int64_t clock_coarse(void) {
+#ifdef CLOCK_MONOTONIC_COARSE
+  struct timespec ts;
+
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+  return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+#else
+  return clock_monotonic();
+#endif
+}
+
 #endif

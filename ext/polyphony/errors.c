@@ -4,6 +4,7 @@
 #include "errors.h"
 
 VALUE eBaseException, eMoveOn, eCancel, eTerminate, eRestart, eInterjection, eTimeout, eDeadlock;
+VALUE eDeadlineExceeded;
 VALUE eFiberError, eClosedQueue;
 
 static VALUE define(VALUE *address, const char *name, VALUE super) {
@@ -15,6 +16,7 @@ void errors_init(void) {
   define(&eBaseException, "BaseException", rb_eException);
   define(&eMoveOn, "MoveOn", eBaseException);
   define(&eCancel, "Cancel", eBaseException);
+  define(&eDeadlineExceeded, "DeadlineExceeded", eCancel);
   define(&eTerminate, "Terminate", eBaseException);
   define(&eRestart, "Restart", eBaseException);
   define(&eInterjection, "Interjection", eBaseException);

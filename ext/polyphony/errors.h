@@ -7,6 +7,7 @@
 
 extern VALUE eBaseException;    /* Polyphony::BaseException < Exception, with a value */
 extern VALUE eMoveOn, eCancel, eTerminate, eRestart, eInterjection;
+extern VALUE eDeadlineExceeded; /* Polyphony::DeadlineExceeded < Cancel */
 extern VALUE eTimeout;          /* Polyphony::TimeoutException */
 extern VALUE eDeadlock;         /* Polyphony::Deadlock */
 extern VALUE eFiberError, eClosedQueue;  /* Ruby's own, not named in its public headers */

@@ -13,7 +13,7 @@ struct run {
   enum resume_how how;
 };
 
-static VALUE run_block(VALUE argument) {
+static VALUE call_block(VALUE argument) {
   struct run *run = (struct run *)argument;
   VALUE block = run->fiber->block;
 
@@ -24,6 +24,18 @@ static VALUE run_block(VALUE argument) {
   /* spin(&method(:job)) with a method that takes nothing */
   bool bare = RTEST(rb_proc_lambda_p(block)) && rb_proc_arity(block) == 0;
   return rb_proc_call_with_block(block, !bare, &run->value, Qnil);
+}
+
+static VALUE call_block_imposed(RB_BLOCK_CALL_FUNC_ARGLIST(yielded, data)) {
+  (void)yielded, (void)argc, (void)argv, (void)blockarg;
+  return call_block(data);
+}
+
+static VALUE run_block(VALUE argument) {
+  struct fiber_state *fiber = ((struct run *)argument)->fiber;
+
+  if (NIL_P(fiber->deadline)) return call_block(argument);
+  return rb_block_call(fiber->deadline, id_impose, 0, NULL, call_block_imposed, argument);
 }
 
 static bool is_a(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
@@ -144,12 +156,18 @@ static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
 /* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
 static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
 
+/* The deadline of a fiber that is told of it itself. */
+static bool heard_p(struct fiber_state *fiber) {
+  return fiber->inherited && is_a(fiber->result, eDeadlineExceeded) &&
+         RTEST(rb_funcall(fiber->deadline, id_heard_p, 1, fiber->result));
+}
+
 static void pass_error_on(struct fiber_state *fiber) {
   struct fiber_state *root = fiber->backend->root;
   struct fiber_state *parent = fiber->parent ? fiber->parent : root;
 
   if (ends_program_p(fiber->result)) parent = root;
-  else if (awaited_by(fiber, parent) || monitored_by(fiber, parent)) return;
+  else if (awaited_by(fiber, parent) || monitored_by(fiber, parent) || heard_p(fiber)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }
 
@@ -345,6 +363,9 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, const stru
   VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, main_proc);
   fiber_state_attach(state, fiber);
   fiber_state_adopt(parent, state);
+  state->inherited = !NIL_P(parent->deadline);
+  FIBER_WRITE(state, deadline, parent->deadline);
+  FIBER_WRITE(state, storage, parent->backend->current->storage);
   if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
   backend_base_schedule(state, Qnil, RESUME_RETURN);
   RB_GC_GUARD(self);

@@ -9,7 +9,8 @@ static VALUE cFiberState = Qnil;
 #define EACH_REFERENCE(state, DO) \
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
-  DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher)
+  DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
+  DO(state->held_back) DO(state->deadline) DO(state->storage)
 
 static void mark_lent(VALUE lent) {
   rb_gc_mark(lent);             /* pinned: the kernel has the address of the bytes */
@@ -24,6 +25,7 @@ static void state_mark(void *pointer) {
   EACH_REFERENCE(state, MARK)
 #undef MARK
   if (state->incoming != Qundef) rb_gc_mark_movable(state->incoming);
+  if (state->set_aside != Qundef) rb_gc_mark_movable(state->set_aside);
   if (!NIL_P(state->lent)) mark_lent(state->lent);
   if (!NIL_P(state->held)) mark_lent(state->held);
   if (state->backend) rb_gc_mark_movable(state->backend->self);
@@ -45,6 +47,7 @@ static void state_compact(void *pointer) {
   EACH_REFERENCE(state, MOVE)
 #undef MOVE
   if (state->incoming != Qundef) state->incoming = rb_gc_location(state->incoming);
+  if (state->set_aside != Qundef) state->set_aside = rb_gc_location(state->set_aside);
   cancel_scope_compact_all(&state->scopes);
   place_compact(state->spun_at);
 }
@@ -159,7 +162,7 @@ struct fiber_state *fiber_state_new(void) {
 #define CLEAR(member) member = Qnil;
   EACH_REFERENCE(state, CLEAR)
 #undef CLEAR
-  state->incoming = Qundef;
+  state->incoming = state->set_aside = Qundef;
   state->lent = state->held = Qnil;
   state->timer.fire = fire_sleeper;
   init_lists(state);
@@ -251,6 +254,12 @@ struct fiber_state *fiber_state_of(VALUE fiber) {
   return state;
 }
 
+VALUE fiber_state_wait_subject(struct fiber_state *state) {
+  VALUE subject = state->wait_subject;
+
+  return rb_typeddata_is_kind_of(subject, &state_type) ? fiber_state_unwrap(subject)->fiber : subject;
+}
+
 static bool dead_p(struct fiber_state *state) {
   return state->ended || (!NIL_P(state->fiber) && !RTEST(rb_fiber_alive_p(state->fiber)));
 }
@@ -271,10 +280,22 @@ void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
   }
   child->parent = parent;
   if (!parent) return;
+  child->inherited = false;     /* set by spin */
   list_push(&parent->children, &child->sibling);
   parent->child_count++;
   RB_OBJ_WRITTEN(parent->self, Qundef, child->self);
   RB_OBJ_WRITTEN(child->self, Qundef, parent->self);
+}
+
+VALUE fiber_state_list(void) {
+  VALUE fibers = rb_ary_new();
+
+  list_each(node, &all) {
+    struct fiber_state *state = list_entry(node, struct fiber_state, all);
+    if (state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state))
+      rb_ary_push(fibers, state->fiber);
+  }
+  return fibers;
 }
 
 static void leave_waitlist(struct fiber_state *fiber) {

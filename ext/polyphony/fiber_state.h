@@ -40,6 +40,9 @@ struct fiber_state {
   bool failed : 1;              /* ended, and result is the exception */
   bool graceful : 1;            /* graceful_shutdown? */
   bool told_to_end : 1;         /* by a parent that shuts down its children */
+  bool oob : 1;                 /* runs a signal handler */
+  bool off : 1;                 /* kept off the run queue, for a debugger */
+  bool inherited : 1;           /* its deadline is that of its parent */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
@@ -51,6 +54,8 @@ struct fiber_state {
   uint8_t lane;                 /* and where in it, while queued */
   uint64_t place;
   VALUE incoming;               /* an exception on its way in during a transfer; else Qundef */
+  VALUE set_aside;              /* what was scheduled while it is off the queue; else Qundef */
+  enum resume_how set_aside_how;
   VALUE pending;                /* Array of further exceptions to be delivered, or Qnil */
 
   /* what it waits for */
@@ -62,10 +67,14 @@ struct fiber_state {
   struct op *op;                /* in flight, or NULL */
   bool op_closed;               /* its descriptor is being closed: the number tells nothing now */
   const char *wait_reason;      /* for reports; NULL when not waiting */
+  int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
+  unsigned shields;             /* how many of them are shields */
+  VALUE held_back;              /* Array of exceptions that wait for the end of a shield, or Qnil */
+  VALUE deadline;               /* Polyphony::Deadline that holds for it and what it spins, or Qnil */
   struct list scoped;           /* in backend->scoped while it is in one and not ours */
 
   /* the tree */
@@ -76,6 +85,7 @@ struct fiber_state {
   unsigned child_count;
 
   /* life */
+  VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */
   struct waitlist awaiters;     /* fibers parked until this one ends */
@@ -102,11 +112,17 @@ struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping obj
 /* Drops what is remembered for quick look-up, when a fiber has ended. */
 void fiber_state_forget(struct fiber_state *state);
 
+/* What it waits for, as an object that may be shown; or Qnil. */
+VALUE fiber_state_wait_subject(struct fiber_state *state);
+
 /* :running :runnable :waiting :dead */
 VALUE fiber_state_name(struct fiber_state *state);
 
 /* Makes child a child of parent (NULL: of nobody); leaves the former one. */
 void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child);
+
+/* Every Fiber that has waited or is to run, and has not ended, eldest first. */
+VALUE fiber_state_list(void);
 
 /* In a forked child: no fiber but this one lives on, and none is waiting for anything. */
 void fiber_state_abandon_others(struct fiber_state *survivor);

@@ -41,7 +41,7 @@ static VALUE sleep_until(struct backend_base *backend, int64_t deadline) {
   int state;
 
   arm(backend, fiber, deadline);
-  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, "sleep", Qnil, &how, &state);
+  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, "time to pass", Qnil, &how, &state);
   disarm(backend, fiber);
   if (state) rb_jump_tag(state);
   return how == RESUME_RAISE ? error_invoke(value) : value;
@@ -50,7 +50,7 @@ static VALUE sleep_until(struct backend_base *backend, int64_t deadline) {
 static VALUE sleep_for_ever(struct backend_base *backend) {
   enum resume_how how;
   int state;
-  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, "sleep", Qnil, &how, &state);
+  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, "time to pass", Qnil, &how, &state);
 
   if (state) rb_jump_tag(state);
   return how == RESUME_RAISE ? error_invoke(value) : value;

@@ -14,13 +14,23 @@ static void tell_owner(VALUE owner, const struct place *place) {
   for (unsigned i = 0; i < place->count; i++) RB_OBJ_WRITTEN(owner, Qundef, place->frames[i].frame);
 }
 
-struct place *place_note(VALUE owner, int limit) {
-  VALUE frames[MOST_FRAMES];
+unsigned place_take(struct place_frame *frames, unsigned limit) {
+  VALUE found[MOST_FRAMES];
   int lines[MOST_FRAMES];
-  int count = rb_profile_frames(1, limit < MOST_FRAMES ? limit : MOST_FRAMES, frames, lines);
-  struct place *place = allocate((unsigned)count);
+  if (limit > MOST_FRAMES) limit = MOST_FRAMES;
+  unsigned count = (unsigned)rb_profile_frames(0, (int)limit, found, lines);
 
-  for (int i = 0; i < count; i++) place->frames[i] = (struct place_frame){ frames[i], lines[i] };
+  if (count > limit) return 0;  /* never; the compiler cannot know */
+  for (unsigned i = 0; i < count; i++) frames[i] = (struct place_frame){ found[i], lines[i] };
+  return count;
+}
+
+struct place *place_note(VALUE owner, unsigned limit) {
+  struct place_frame frames[MOST_FRAMES];
+  unsigned count = place_take(frames, limit);
+  struct place *place = allocate(count);
+
+  memcpy(place->frames, frames, count * sizeof(frames[0]));
   tell_owner(owner, place);
   return place;
 }
@@ -34,17 +44,19 @@ struct place *place_copy(VALUE owner, const struct place *place) {
   return copy;
 }
 
+VALUE place_describe(const struct place_frame *at) {
+  VALUE frame = at->frame;
+
+  return rb_ary_new_from_args(5, rb_profile_frame_path(frame), INT2NUM(at->line),
+                              rb_profile_frame_label(frame), rb_profile_frame_full_label(frame),
+                              rb_profile_frame_method_name(frame));
+}
+
 VALUE place_frames(const struct place *place) {
   VALUE array = rb_ary_new();
 
-  for (unsigned i = 0; place && i < place->count; i++) {
-    VALUE frame = place->frames[i].frame;
-    rb_ary_push(array, rb_ary_new_from_args(5, rb_profile_frame_path(frame),
-                                            INT2NUM(place->frames[i].line),
-                                            rb_profile_frame_label(frame),
-                                            rb_profile_frame_full_label(frame),
-                                            rb_profile_frame_method_name(frame)));
-  }
+  for (unsigned i = 0; place && i < place->count; i++)
+    rb_ary_push(array, place_describe(&place->frames[i]));
   return array;
 }
 

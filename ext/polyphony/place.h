@@ -14,13 +14,16 @@ struct place {
   } frames[];
 };
 
-/* The frames of the running fiber, innermost first, at most limit of them, without the method that
- * calls this. owner is the object that will mark them. Raises NoMemoryError. */
-struct place *place_note(VALUE owner, int limit);
+/* The frames of the running fiber, innermost first; returns how many. The caller tells its object. */
+unsigned place_take(struct place_frame *frames, unsigned limit);
+
+/* The same, at most limit of them. owner is the object that will mark them. Raises NoMemoryError. */
+struct place *place_note(VALUE owner, unsigned limit);
 struct place *place_copy(VALUE owner, const struct place *place);  /* NULL for NULL */
 
-/* Array of [path or nil, line, label, label with class, method name]; empty for NULL. */
-VALUE place_frames(const struct place *place);
+/* Of a frame: [path or nil, line, label, label with class, method name]. */
+VALUE place_describe(const struct place_frame *frame);
+VALUE place_frames(const struct place *place);         /* Array of them; empty for NULL */
 
 void place_mark(const struct place *place);            /* each of these takes NULL, too */
 void place_compact(struct place *place);

@@ -579,8 +579,8 @@ class TestFiberLife < Polyphony::TestCase
 
   # --- at large --------------------------------------------------------------------------------------
 
-  # Stacks of ended fibers go back when the GC runs, so the number settles; it must stay far from
-  # vm.max_map_count, 65,530 by default. In a process of its own: others here had many fibers.
+  # Stacks of ended fibers go back when the GC runs, so the number settles; Ruby's pool of them may
+  # double once more when a collection comes late. It must stay far from vm.max_map_count, 65,530 by default. In a process of its own: others here had many fibers.
   def assert_settled_maps(code)
     skip 'no /proc/self/maps' unless File.exist?('/proc/self/maps')
     heavy
@@ -594,7 +594,7 @@ class TestFiberLife < Polyphony::TestCase
     RUBY
     before, after = out.lines.map(&:to_i)
     assert after, err
-    assert_operator after, :<=, before * 1.5
+    assert_operator after, :<=, before * 2.1
     assert_operator after, :<, 20_000
   end
 

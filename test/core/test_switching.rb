@@ -443,7 +443,7 @@ class TestSwitching < Polyphony::TestCase
     out, err, status = run_ruby(DEADLOCK)
     assert status.success?, err
     assert_match(/stuck/, out)
-    assert_match(/the main fiber waits for a fiber to end/, out)
+    assert_match(/\(root\)> waits for a fiber to end/, out)
   end
 
   def test_a_deadlock_in_a_queue_ends_the_program

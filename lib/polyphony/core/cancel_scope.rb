@@ -20,6 +20,13 @@ module Polyphony
     #   @yield [CancelScope]
     #   @return [Object] what the block returns
 
+    # @!method self.shield
+    #   What the word shield calls.
+    #   @return [Object] what the block returns
+
+    # @!method expired?
+    #   @return [Boolean] whether the block was interrupted, or is about to be
+
     # @!method reset
     #   Starts the period again.
     #   @return [self]

@@ -20,6 +20,53 @@ module Polyphony
 
   # What cancel and cancel_after raise unless told otherwise.
   class Cancel < BaseException
+    # @return [String] for a time limit: how long it was, where it was set, and what was being
+    #   waited for
+    def to_s
+      return super unless @circumstances
+
+      seconds, frames, reason, subject = @circumstances
+      "#{limit(seconds)} is over#{Cancel.__place(frames)}#{Cancel.__wait(reason, subject)}"
+    end
+
+    class << self
+      # @!visibility private
+      def __place(frames)
+        line = Backtrace.lines(frames).first
+        line && ", set at #{line[/\A.*?:\d+/]}"
+      end
+
+      # @!visibility private
+      def __wait(reason, subject)
+        return '' unless reason
+
+        ", while waiting for #{WaitReport.describe(reason, subject)}"
+      end
+    end
+
+    private
+
+    def limit(seconds)
+      "time limit of #{seconds} s"
+    end
+  end
+
+  # Raised when the time set with +deadline+ has come.
+  class DeadlineExceeded < Cancel
+    # @return [Deadline]
+    attr_reader :deadline
+
+    # @param deadline [Deadline]
+    def initialize(deadline)
+      super(nil)
+      @deadline = deadline
+    end
+
+    # @return [String] when and where it was set, and what was being waited for
+    def to_s
+      _, _, reason, subject = @circumstances
+      "#{deadline.__description}#{Cancel.__wait(reason, subject)}"
+    end
   end
 
   # Ends a fiber whose parent ends.
@@ -36,6 +83,10 @@ module Polyphony
 
   # Raised in the main fiber when no fiber can ever run again. The message says who waits for what.
   class Deadlock < ::Exception
+    # @param fibers [Array<Fiber>] all that are left
+    def initialize(fibers = [])
+      super(['no fiber can ever run again', *fibers.flat_map { |f| WaitReport.lines(f) }].join("\n  "))
+    end
   end
 
   # Several fibers failed and each failure counts.

@@ -43,6 +43,25 @@ class Fiber
   # @!method thread
   #   @return [Thread, nil] nil for a fiber that has not run in any yet
 
+  # @!method thread=(thread)
+  #   Says where a fiber that has not waited yet belongs.
+  #   @raise [FiberError] if it belongs to another thread
+  #   @raise [ThreadError] if the thread has no backend
+
+  # @!method setup_raw
+  #   Makes the library know a fiber that it has not made, in the current thread, without a parent.
+  #   @return [self]
+  #   @raise [FiberError] for one it has made
+
+  # @!method setup_main_fiber
+  #   Makes the running fiber the main one of its thread, tagged +:main+, and forgets its children.
+  #   @return [self]
+
+  # @!method oob
+  #   @return [Boolean] whether it runs a signal handler, out of band
+  # @!method oob=(flag)
+  #   @see #oob
+
   # @!method parent
   #   @return [Fiber, nil]
   # @!method parent=(fiber)

@@ -70,6 +70,19 @@ module Polyphony
     end
     alias reset restart
 
+    # Switches to the fiber at once, past the run queue, and raises what comes back if it is an exception.
+    # @param value [Object] what its own transfer returns
+    # @return [Object] what this fiber is switched to with
+    def safe_transfer(value = nil)
+      result = transfer(value)
+      result.is_a?(::Exception) ? Kernel.raise(result) : result
+    end
+
+    # @return [Polyphony::Event] for whoever wants to wake this fiber
+    def auto_watcher
+      self.__auto_watcher ||= Event.new
+    end
+
     # @return [Boolean] whether the fiber has ended
     def dead?
       state == :dead
@@ -113,5 +126,21 @@ module Polyphony
     end
   end
 
+  # Fibers for signal handlers.
+  module OutOfBand
+    # Runs the block in a fiber of its own, before all others, without a parent. Errors go to the main
+    # fiber of the thread.
+    # @return [Fiber] with the tag +:oob+
+    def schedule_priority_oob_fiber(&block)
+      raise ArgumentError, 'schedule_priority_oob_fiber needs a block to run' unless block
+
+      fiber = spin(:oob, &block)
+      fiber.oob = true
+      fiber.parent = nil
+      fiber.schedule_with_priority
+    end
+  end
+
   ::Fiber.prepend FiberControl
+  ::Fiber.extend OutOfBand
 end

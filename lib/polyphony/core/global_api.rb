@@ -74,6 +74,26 @@ module Polyphony
       CancelScope.cancel_after(interval, with_exception, &block)
     end
 
+    # Runs the block; a stop, a cancel, a time limit that comes meanwhile takes effect at its end.
+    # Limits set within it work, exit and signals go through.
+    # @return [Object] what the block returns
+    # @example
+    #   ensure
+    #     shield { connection.say_goodbye }
+    def shield(&block)
+      CancelScope.shield(&block)
+    end
+
+    # Runs the block, which has to be done by then, with all the fibers it spins: each of them gets
+    # a DeadlineExceeded. Of several, nested, the soonest holds. See Polyphony.deadline.
+    # @param limit [Numeric, Time] seconds from now, or a time
+    # @return [Object] what the block returns
+    def deadline(limit, &block)
+      raise ArgumentError, 'deadline needs a block to run' unless block
+
+      Deadline.new(limit).__run(&block)
+    end
+
     # Calls the block with every message for the current fiber, for ever.
     def receive_loop(&block)
       Fiber.current.receive_loop(&block)

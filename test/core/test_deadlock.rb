@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+require_relative '../test_helper'
+
+# Polyphony::Deadlock, and the messages of time limits, which use the same words.
+class TestDeadlock < Polyphony::TestCase
+  on_every_driver
+
+  # What a program says that ends in a deadlock.
+  def report(code)
+    out, err, status = run_ruby("require 'polyphony'\n#{code}\n")
+    assert_equal [1, ''], [status.exitstatus, out], err
+    err.lines.map(&:chomp)
+  end
+
+  def test_everybody_is_listed_with_what_they_wait_for_since_when_and_where_spun
+    lines = report(<<~RUBY)
+      queue = Polyphony::Queue.new
+      taker = spin(:taker) { queue.shift }
+      waiter = spin(:waiter) { taker.await }
+      spin(:idle) { spin(:grandchild) { sleep }; sleep }
+      waiter.await
+    RUBY
+    assert_match(/no fiber can ever run again/, lines.shift)
+    assert_match(/\A  #<Fiber:\d+ \(root\)> waits for a fiber to end \(#<Fiber waiter:\d+ -e:4>\) for 0\.\d s/, lines[0])
+    assert_match(/\A  #<Fiber taker:\d+ -e:3> waits for an item in a queue \(#<Polyphony::Queue:0x\h+>\) for 0\.\d s, spun at -e:3/, lines[1])
+    assert_match(/\A  #<Fiber waiter:\d+ -e:4> waits for a fiber to end \(#<Fiber taker:\d+ -e:3>\) .*, spun at -e:4/, lines[2])
+    assert_match(/\A  #<Fiber idle:\d+ -e:5> waits for being scheduled .*, spun at -e:5/, lines[3])
+    assert_match(/\A  #<Fiber grandchild:\d+ -e:5> waits for being scheduled .*, spun at -e:5/, lines[4])
+  end
+
+  def test_who_holds_a_thing_is_named
+    lines = report(<<~RUBY)
+      class Lock
+        def initialize = (@list = Polyphony::WaitList.new(self, 'a lock'); @since = Process.clock_gettime(Process::CLOCK_MONOTONIC))
+        def holders = [[$holder, @since]]
+        def lock = @list.park
+        def inspect = '#<Lock>'
+      end
+      lock = Lock.new
+      $holder = spin(:holder) { sleep }
+      lock.lock
+    RUBY
+    assert_match(/waits for a lock \(#<Lock>\) for 0\.\d s/, lines[1])
+    assert_match(/\A    held by #<Fiber holder:\d+ -e:9> for 0\.\d s\z/, lines[2])
+  end
+
+  def test_threads_that_all_wait_are_a_deadlock_too
+    lines = report(<<~RUBY)
+      queue = Polyphony::Queue.new
+      thread = Thread.new { queue.shift }
+      queue.shift
+    RUBY
+    assert_equal 2, lines.grep(/waits for an item in a queue/).size
+  end
+
+  def test_a_thread_that_is_at_work_is_waited_for
+    out, err, status = run_ruby(<<~RUBY)
+      require 'polyphony'
+      queue = Polyphony::Queue.new
+      Thread.new { x = 0; 3_000_000.times { x += 1 }; queue << :help }
+      p queue.shift
+    RUBY
+    assert_equal [":help\n", '', 0], [out, err, status.exitstatus]
+  end
+
+  def test_it_can_be_rescued_and_the_program_goes_on
+    out, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      queue = Polyphony::Queue.new
+      begin
+        queue.shift
+      rescue Polyphony::Deadlock
+        puts :rescued
+      end
+      spin { queue << 1 }
+      p queue.shift
+    RUBY
+    assert_equal "rescued\n1\n", out
+  end
+
+  def test_suspend_in_the_main_fiber_returns_when_all_work_is_done
+    out, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      spin { puts 'going to sleep'; sleep 0.01; puts 'woke up' }
+      suspend
+      puts 'done'
+    RUBY
+    assert_equal "going to sleep\nwoke up\ndone\n", out
+  end
+
+  def test_an_object_whose_inspect_fails_does_not_hide_the_deadlock
+    lines = report(<<~RUBY)
+      class Odd
+        def initialize = @list = Polyphony::WaitList.new(self)
+        def inspect = raise(IOError, 'no')
+        def lock = @list.park
+      end
+      Odd.new.lock
+    RUBY
+    assert_match(/no \(IOError\)/, lines.first)
+  end
+
+  def test_a_time_limit_says_where_it_was_set_and_what_was_waited_for
+    queue = Polyphony::Queue.new
+    error = assert_raises(Polyphony::Cancel) { cancel_after(0.002) { queue.shift } }
+    assert_match(/\Atime limit of 0.002 s is over, set at #{Regexp.escape(__FILE__)}:#{__LINE__ - 1}, while waiting for an item in a queue \(#<Polyphony::Queue/,
+                 error.message)
+    assert_includes error.inspect, 'time limit of 0.002 s'
+  end
+
+  def test_a_limit_with_an_exception_of_its_own_says_what_it_says
+    error = assert_raises(IOError) { cancel_after(0.001, with_exception: [IOError, 'mine']) { sleep } }
+    assert_equal 'mine', error.message
+    assert_equal 'Polyphony::Cancel', assert_raises(Polyphony::Cancel) { cancel_after(5) { |s| s.cancel; snooze } }.message
+  end
+end
