@@ -178,6 +178,7 @@ static void conclude(struct fiber_state *fiber) {
 
   fiber->ended = true;
   runqueue_remove(&fiber->backend->runqueue, fiber);
+  if (!NIL_P(fiber->mailbox)) rb_funcall(fiber->mailbox, id_retire, 0);
   if (!NIL_P(fiber->monitors)) {
     rb_protect(tell_monitors, (VALUE)fiber, &state);
     if (state) rb_set_errinfo(Qnil);
