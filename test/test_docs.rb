@@ -127,7 +127,8 @@ class TestDocs < Minitest::Test
     before = all.to_h { |m| [m, [m.instance_methods(false), m.singleton_methods(false)]] }
     require 'polyphony'
     ours = all.select { |m| m.name&.start_with?('Polyphony') || m == Fiber || m == Thread }
-    hidden = ->(m) { m.name[/\APolyphony::(\w+)/, 1] && !Polyphony.constants.include?($1.to_sym) }
+    shown = ->(path) { path.inject(Object) { |m, name| m.constants.include?(name.to_sym) ? m.const_get(name) : break } }
+    hidden = ->(m) { !shown.(m.name.split('::')) }
     ours.reject(&hidden).each do |mod|
       old = before.fetch(mod, [[], []])
       words = mod.name == 'Polyphony::GlobalAPI' ? mod.private_instance_methods(false) : []

@@ -28,24 +28,29 @@ static void supersede_inner(struct cancel_scope *scope) {
   }
 }
 
-/* What a Cancel can say of itself: [seconds, frames where the limit was set, what the fiber waits
- * for, of what]. */
-static VALUE circumstances(struct cancel_scope *scope) {
+/* A Cancel says of itself: how many seconds, where the limit was set, what the fiber waits for. Made
+ * now, in words: an exception that is kept must not keep a socket with it. */
+static VALUE explain_body(VALUE argument) {
+  struct cancel_scope *scope = (struct cancel_scope *)argument;
   struct fiber_state *fiber = scope->fiber;
   VALUE frames = rb_ary_new();
 
   for (unsigned i = 0; i < scope->frames; i++) rb_ary_push(frames, place_describe(&scope->set_at[i]));
-  return rb_ary_new_from_args(4, DBL2NUM((double)scope->period / NSEC_PER_SEC), frames,
-                              fiber->wait_reason ? rb_str_new_cstr(fiber->wait_reason) : Qnil,
-                              fiber_state_wait_subject(fiber));
+  return rb_funcall(scope->exception, id_explain, 4, DBL2NUM((double)scope->period / NSEC_PER_SEC),
+                    frames, fiber->wait_reason ? rb_str_new_cstr(fiber->wait_reason) : Qnil,
+                    fiber_state_wait_subject(fiber));
 }
 
-static VALUE explain(VALUE argument) {
-  struct cancel_scope *scope = (struct cancel_scope *)argument;
+/* Somebody's inspect may fail, and must not wait: we are in the middle of a switch. */
+static void explain(struct cancel_scope *scope) {
+  bool *in_handler = &scope->fiber->backend->in_handler, before = *in_handler;
+  int state;
 
-  if (RTEST(rb_obj_is_kind_of(scope->exception, eCancel)))
-    rb_ivar_set(scope->exception, id_circumstances, circumstances(scope));
-  return Qnil;
+  if (!RTEST(rb_obj_is_kind_of(scope->exception, eCancel))) return;
+  *in_handler = true;
+  rb_protect(explain_body, (VALUE)scope, &state);
+  *in_handler = before;
+  if (state) rb_set_errinfo(Qnil);
 }
 
 static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE exception) {
@@ -87,8 +92,7 @@ static void strike(struct cancel_scope *scope, bool late) {
     rb_set_errinfo(Qnil);
   }
   RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
-  if (late) rb_protect(explain, (VALUE)scope, &state);
-  if (late && state) rb_set_errinfo(Qnil);
+  if (late) explain(scope);
   deliver(scope->fiber, exception);
 }
 

@@ -154,13 +154,21 @@ static VALUE Fiber_children(VALUE self) {
 static VALUE Fiber_mailbox(VALUE self) {
   struct fiber_state *fiber = get(self);
 
-  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, queue_new());
+  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, queue_new_mailbox(fiber->self));
   return fiber->mailbox;
 }
 
 static VALUE Fiber_tell(VALUE self, VALUE message) {
   queue_push(Fiber_mailbox(self), message);
   return self;
+}
+
+/* One argument is a message. Anything else is what Object#send makes of it: a method may be meant. */
+static VALUE Fiber_send(int argc, VALUE *argv, VALUE self) {
+  VALUE block = rb_block_given_p() ? rb_block_proc() : Qnil;
+
+  if (argc == 1 && NIL_P(block)) return Fiber_tell(self, argv[0]);
+  return rb_funcall_with_block_kw(self, id_send, argc, argv, block, rb_keyword_given_p());
 }
 
 static VALUE Fiber_receive(VALUE self) { return queue_shift(Fiber_mailbox(self)); }
@@ -192,6 +200,28 @@ static VALUE Fiber_former_parent(VALUE self) {
   struct fiber_state *former = get(self)->former;
 
   return former ? former->fiber : Qnil;
+}
+
+/* Told of the fiber's end, with <<. One call each, so that threads cannot come between. */
+static VALUE Fiber_add_monitor(VALUE self, VALUE object) {
+  struct fiber_state *fiber = get(self);
+
+  if (NIL_P(fiber->monitors)) FIBER_WRITE(fiber, monitors, rb_ary_new());
+  rb_ary_push(fiber->monitors, object);
+  return self;
+}
+
+static VALUE Fiber_remove_monitor(VALUE self, VALUE object) {
+  struct fiber_state *fiber = get(self);
+  VALUE monitors = fiber->monitors;
+
+  for (long i = NIL_P(monitors) ? 0 : RARRAY_LEN(monitors); i-- > 0;)
+    if (RARRAY_AREF(monitors, i) == object) {
+      rb_ary_delete_at(monitors, i);
+      break;
+    }
+  if (!NIL_P(monitors) && !RARRAY_LEN(monitors)) fiber->monitors = Qnil;
+  return self;
 }
 
 static VALUE Fiber_state(VALUE self) { return fiber_state_name(get(self)); }
@@ -297,6 +327,8 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__monitors=", Fiber_set_monitors, 1);
   rb_define_method(cFiber, "monitor_mailbox", Fiber_monitor_mailbox, 0);
   rb_define_method(cFiber, "__polyphony_end", Fiber_report_end, 0);
+  rb_define_method(cFiber, "__add_monitor", Fiber_add_monitor, 1);
+  rb_define_method(cFiber, "__remove_monitor", Fiber_remove_monitor, 1);
   rb_define_method(cFiber, "__caller", Fiber_caller, 0);
   rb_define_method(cFiber, "__caller=", Fiber_set_caller, 1);
   rb_define_method(cFiber, "__deadline", Fiber_deadline, 0);
@@ -343,6 +375,7 @@ void class_fiber_init(void) {
   rb_define_method(cFiber, "children", Fiber_children, 0);
   rb_define_method(cFiber, "mailbox", Fiber_mailbox, 0);
   rb_define_method(cFiber, "<<", Fiber_tell, 1);
+  rb_define_method(cFiber, "send", Fiber_send, -1);
   rb_define_method(cFiber, "receive", Fiber_receive, 0);
   define_attributes();
   define_words();

@@ -8,13 +8,22 @@
 #include "queue.h"
 #include "waitlist.h"
 
-static VALUE cQueue = Qnil;
+static VALUE cQueue = Qnil, cRequest = Qnil, eFull = Qnil;
+
+/* What a push to a full queue does. */
+enum policy { POLICY_WAIT, POLICY_DROP_OLDEST, POLICY_DROP_NEWEST, POLICY_ERROR, POLICY_COUNT };
+
+static const char *const policy_names[] = { "wait", "drop_oldest", "drop_newest", "error" };
 
 struct queue {
   VALUE *items;                 /* ring; NULL until the first push */
   size_t head, length, capacity;
   size_t cap;                   /* 0: uncapped */
+  enum policy policy;
+  size_t dropped;               /* items that were pushed and that nobody will ever take */
+  VALUE owner;                  /* the record of the fiber whose mailbox it is; or Qnil */
   bool closed;
+  bool retired;                 /* its owner has ended, or is about to with its thread */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
 };
@@ -27,6 +36,7 @@ static void queue_mark(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) rb_gc_mark_movable(*item_at(queue, i));
+  rb_gc_mark_movable(queue->owner);
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
 }
@@ -35,6 +45,7 @@ static void queue_compact(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
+  queue->owner = rb_gc_location(queue->owner);
 }
 
 static void queue_free(void *pointer) {
@@ -67,6 +78,7 @@ static VALUE Queue_allocate(VALUE klass) {
   struct queue *queue;
   VALUE self = TypedData_Make_Struct(klass, struct queue, &queue_type, queue);
 
+  queue->owner = Qnil;
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
   return self;
@@ -92,17 +104,36 @@ static void grow(struct queue *queue) {
   queue->head = 0;
 }
 
+/* Not when as many have been woken as there are items: it would find nothing, and lose its place. */
+static void wake_shifter(struct queue *queue) {
+  if (queue->length > queue->shifters.woken) waitlist_wake(&queue->shifters, Qnil);
+}
+
 static void append(VALUE self, struct queue *queue, VALUE item) {
   if (queue->length == queue->capacity) grow(queue);
   RB_OBJ_WRITE(self, item_at(queue, queue->length++), item);
-  waitlist_wake(&queue->shifters, Qnil);
+  wake_shifter(queue);
 }
 
-static VALUE take(struct queue *queue) {
+static void prepend(VALUE self, struct queue *queue, VALUE item) {
+  if (queue->length == queue->capacity) grow(queue);
+  queue->head = (queue->head - 1) & (queue->capacity - 1);
+  queue->length++;
+  RB_OBJ_WRITE(self, item_at(queue, 0), item);
+  wake_shifter(queue);
+}
+
+static VALUE remove_first(struct queue *queue) {
   VALUE item = *item_at(queue, 0);
 
   queue->head = (queue->head + 1) & (queue->capacity - 1);
   queue->length--;
+  return item;
+}
+
+static VALUE take(struct queue *queue) {
+  VALUE item = remove_first(queue);
+
   waitlist_wake(&queue->pushers, Qnil);
   return item;
 }
@@ -111,6 +142,64 @@ static void remove_at(struct queue *queue, size_t index) {
   for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
   queue->length--;
   waitlist_wake(&queue->pushers, Qnil);
+}
+
+/* ---- room ----------------------------------------------------------------------------------- */
+
+/* The mailbox of a fiber that has ended takes nothing more. In a forked child, fibers have ended
+ * without a word. */
+static bool retired_p(struct queue *queue) {
+  return queue->retired || (!NIL_P(queue->owner) && fiber_state_unwrap(queue->owner)->ended);
+}
+
+static bool closed_p(struct queue *queue) { return queue->closed || retired_p(queue); }
+
+static void check_open(struct queue *queue) {
+  if (queue->closed) rb_raise(eClosedQueue, "queue closed");
+}
+
+static bool full_p(struct queue *queue) { return queue->cap && queue->length >= queue->cap; }
+
+/* Places that woken pushers are about to fill are taken already. */
+static bool room_p(struct queue *queue, bool waited) {
+  return queue->length + (waited ? 0 : queue->pushers.woken) < queue->cap;
+}
+
+static bool may_wait_p(struct queue *queue) {
+  return queue->cap && queue->policy == POLICY_WAIT && !closed_p(queue);
+}
+
+/* Capacity and policy may change meanwhile. */
+static void wait_for_room(VALUE self, struct queue *queue) {
+  bool waited = false;
+
+  backend_base_snooze(backend_base_current());
+  for (; may_wait_p(queue) && !room_p(queue, waited); waited = true)
+    waitlist_park(&queue->pushers, self, "room in a queue");
+}
+
+/* Who waits for the answer to a question is told that there will be none. Runs Ruby code. */
+static void tell_asker(VALUE item) {
+  if (RTEST(rb_obj_is_kind_of(item, cRequest))) rb_funcall(item, id_dropped, 0);
+}
+
+static void drop(struct queue *queue, VALUE item) {
+  queue->dropped++;
+  tell_asker(item);
+}
+
+/* False if the new item is to be dropped. Whatever runs Ruby code is followed by another look: the
+ * caller inserts at once, and other threads may have pushed. */
+static bool make_room(VALUE self, struct queue *queue) {
+  if (may_wait_p(queue)) wait_for_room(self, queue);
+  check_open(queue);
+  if (retired_p(queue)) return false;
+  while (full_p(queue)) {
+    if (queue->policy == POLICY_DROP_NEWEST) return false;
+    if (queue->policy == POLICY_ERROR) rb_exc_raise(rb_class_new_instance(1, &self, eFull));
+    drop(queue, remove_first(queue));
+  }
+  return true;
 }
 
 /* ---- Ruby ----------------------------------------------------------------------------------- */
@@ -122,75 +211,72 @@ static size_t checked_cap(VALUE cap) {
   return (size_t)number;
 }
 
+static enum policy checked_policy(VALUE name) {
+  for (int i = 0; i < POLICY_COUNT; i++)
+    if (name == ID2SYM(rb_intern(policy_names[i]))) return i;
+  rb_raise(rb_eArgError, "a queue's policy is :wait, :drop_oldest, :drop_newest or :error, "
+           "got %"PRIsVALUE, rb_inspect(name));
+}
+
+/* (capacity, policy:). Without a policy the present one stays. Nothing is set if one is wrong. */
+static void set_limit(struct queue *queue, VALUE cap, VALUE options) {
+  VALUE policy = Qundef;
+
+  if (!NIL_P(options)) rb_get_kwargs(options, &id_policy, 0, 1, &policy);
+  enum policy checked = policy == Qundef ? queue->policy : checked_policy(policy);
+  queue->cap = checked_cap(cap);
+  queue->policy = checked;
+}
+
 static VALUE Queue_initialize(int argc, VALUE *argv, VALUE self) {
-  VALUE cap;
+  VALUE cap, options;
 
-  rb_scan_args(argc, argv, "01", &cap);
-  get(self)->cap = checked_cap(cap);
+  rb_scan_args(argc, argv, "01:", &cap, &options);
+  set_limit(get(self), cap, options);
   return self;
-}
-
-static void check_open(struct queue *queue) {
-  if (queue->closed) rb_raise(eClosedQueue, "queue closed");
-}
-
-/* Places that woken pushers are about to fill are taken already. */
-static bool full_p(struct queue *queue) {
-  return queue->length + queue->pushers.woken >= queue->cap;
-}
-
-static void wait_for_room(VALUE self, struct queue *queue) {
-  backend_base_snooze(backend_base_current());
-  for (bool waited = false; queue->cap && !queue->closed; waited = true) {
-    if (waited ? queue->length < queue->cap : !full_p(queue)) break;
-    waitlist_park(&queue->pushers, self, "room in a queue");
-  }
 }
 
 static VALUE Queue_push(VALUE self, VALUE item) {
   struct queue *queue = get(self);
 
-  check_open(queue);
-  if (queue->cap) {
-    wait_for_room(self, queue);
-    check_open(queue);
-  }
-  append(self, queue, item);
+  if (make_room(self, queue)) append(self, queue, item);
+  else drop(queue, item);
   return self;
 }
 
 static VALUE Queue_unshift(VALUE self, VALUE item) {
   struct queue *queue = get(self);
 
-  check_open(queue);
-  if (queue->cap) {
-    wait_for_room(self, queue);
-    check_open(queue);
-  }
-  if (queue->length == queue->capacity) grow(queue);
-  queue->head = (queue->head - 1) & (queue->capacity - 1);
-  queue->length++;
-  RB_OBJ_WRITE(self, item_at(queue, 0), item);
-  waitlist_wake(&queue->shifters, Qnil);
+  if (make_room(self, queue)) prepend(self, queue, item);
+  else drop(queue, item);
   return self;
 }
 
+/* One that nobody was woken for. What is in a closed queue goes to whoever comes: nobody would
+ * wake the others any more. */
+static bool item_free_p(struct queue *queue) {
+  return queue->length > (closed_p(queue) ? 0 : queue->shifters.woken);
+}
+
 static VALUE shift_now(struct queue *queue) {
-  if (queue->length > queue->shifters.woken) return take(queue);
+  if (item_free_p(queue)) return take(queue);
   rb_raise(rb_eThreadError, "queue empty");
 }
 
 static VALUE shift_waiting(VALUE self, struct queue *queue) {
   backend_base_snooze(backend_base_current());
-  if (queue->length > queue->shifters.woken) return take(queue);
-  if (queue->closed && !queue->length) rb_raise(eClosedQueue, "queue closed");
+  if (item_free_p(queue)) return take(queue);
+  if (closed_p(queue)) rb_raise(eClosedQueue, "queue closed");
   do {
     unsigned flushes = queue->flushes;
     VALUE value = waitlist_park(&queue->shifters, self, "an item in a queue");
     bool for_item = NIL_P(value) && queue->length;     /* woken before it could be flushed */
-    if (flushes != queue->flushes && !for_item) return value;
+    if (flushes != queue->flushes && !for_item) {
+      wake_shifter(queue);      /* who came meanwhile took its item for ours */
+      return value;
+    }
     if (queue->length) return take(queue);
-  } while (!queue->closed);
+  } while (!closed_p(queue));
   return Qnil;
 }
 
@@ -231,13 +317,22 @@ static VALUE Queue_delete(VALUE self, VALUE item) {
 static VALUE Queue_clear(VALUE self) {
   struct queue *queue = get(self);
 
-  while (queue->length) take(queue);
+  while (queue->length) tell_asker(take(queue));
   return self;
 }
 
 static VALUE Queue_size(VALUE self) { return SIZET2NUM(get(self)->length); }
 static VALUE Queue_empty_p(VALUE self) { return get(self)->length ? Qfalse : Qtrue; }
-static VALUE Queue_closed_p(VALUE self) { return get(self)->closed ? Qtrue : Qfalse; }
+static VALUE Queue_closed_p(VALUE self) { return closed_p(get(self)) ? Qtrue : Qfalse; }
+static VALUE Queue_dropped(VALUE self) { return SIZET2NUM(get(self)->dropped); }
+
+static VALUE Queue_policy(VALUE self) { return ID2SYM(rb_intern(policy_names[get(self)->policy])); }
+
+static VALUE Queue_owner(VALUE self) {
+  VALUE owner = get(self)->owner;
+
+  return NIL_P(owner) ? Qnil : fiber_state_unwrap(owner)->fiber;
+}
 
 static VALUE Queue_pending_p(VALUE self) {
   return waitlist_empty_p(&get(self)->shifters) ? Qfalse : Qtrue;
@@ -255,10 +350,12 @@ static VALUE Queue_capped_p(VALUE self) {
   return queue->cap ? SIZET2NUM(queue->cap) : Qnil;
 }
 
-static VALUE Queue_cap(VALUE self, VALUE cap) {
+static VALUE Queue_cap(int argc, VALUE *argv, VALUE self) {
   struct queue *queue = get(self);
+  VALUE cap, options;
 
-  queue->cap = checked_cap(cap);
+  rb_scan_args(argc, argv, "1:", &cap, &options);
+  set_limit(queue, cap, options);
   waitlist_wake_all(&queue->pushers, Qnil);  /* those without room park again */
   return self;
 }
@@ -271,12 +368,20 @@ static VALUE Queue_flush_waiters(VALUE self, VALUE value) {
   return self;
 }
 
-static VALUE Queue_close(VALUE self) {
-  struct queue *queue = get(self);
-
-  queue->closed = true;
+static void let_all_go(struct queue *queue) {
   waitlist_wake_all(&queue->shifters, Qnil);
   waitlist_wake_all(&queue->pushers, Qnil);
+}
+
+static VALUE Queue_close(VALUE self) {
+  get(self)->closed = true;
+  let_all_go(get(self));
+  return self;
+}
+
+static VALUE Queue_retire(VALUE self) {
+  get(self)->retired = true;
+  let_all_go(get(self));
   return self;
 }
 
@@ -284,11 +389,23 @@ VALUE queue_new(void) { return Queue_allocate(cQueue); }
 VALUE queue_push(VALUE queue, VALUE item) { return Queue_push(queue, item); }
 VALUE queue_shift(VALUE queue) { return shift_waiting(queue, get(queue)); }
 
+VALUE queue_new_mailbox(VALUE owner) {
+  VALUE self = queue_new();
+
+  RB_OBJ_WRITE(self, &get(self)->owner, owner);
+  return self;
+}
+
 void class_queue_init(void) {
   rb_gc_register_address(&cQueue);
+  rb_gc_register_address(&cRequest);
+  rb_gc_register_address(&eFull);
   VALUE klass = cQueue = rb_define_class_under(mPolyphony, "Queue", rb_cObject);
+  cRequest = rb_define_class_under(mPolyphony, "Request", rb_cObject);
+  eFull = rb_define_class_under(klass, "Full", rb_eThreadError);
 
   rb_define_alloc_func(klass, Queue_allocate);
+  rb_undef_method(klass, "initialize_copy");  /* as of Thread::Queue: what would the copy hold? */
   rb_define_method(klass, "initialize", Queue_initialize, -1);
   rb_define_method(klass, "push", Queue_push, 1);
   rb_define_method(klass, "<<", Queue_push, 1);
@@ -306,8 +423,12 @@ void class_queue_init(void) {
   rb_define_method(klass, "empty?", Queue_empty_p, 0);
   rb_define_method(klass, "pending?", Queue_pending_p, 0);
   rb_define_method(klass, "num_waiting", Queue_num_waiting, 0);
-  rb_define_method(klass, "cap", Queue_cap, 1);
+  rb_define_method(klass, "cap", Queue_cap, -1);
   rb_define_method(klass, "capped?", Queue_capped_p, 0);
+  rb_define_method(klass, "policy", Queue_policy, 0);
+  rb_define_method(klass, "dropped", Queue_dropped, 0);
+  rb_define_method(klass, "owner", Queue_owner, 0);
+  rb_define_method(klass, "__retire", Queue_retire, 0);
   rb_define_method(klass, "flush_waiters", Queue_flush_waiters, 1);
   rb_define_method(klass, "close", Queue_close, 0);
   rb_define_method(klass, "closed?", Queue_closed_p, 0);

@@ -188,6 +188,7 @@ static void conclude(struct fiber_state *fiber) {
 
   fiber->ended = true;
   runqueue_remove(&fiber->backend->runqueue, fiber);
+  if (!NIL_P(fiber->mailbox)) rb_funcall(fiber->mailbox, id_retire, 0);
   if (!NIL_P(fiber->monitors)) {
     rb_protect(tell_monitors, (VALUE)fiber, &state);
     if (state) rb_set_errinfo(Qnil);
@@ -289,7 +290,8 @@ static bool may_begin_again(struct fiber_state *fiber) {
 static void begin_again(struct run *run, VALUE restart) {
   run->value = rb_funcall(restart, id_value, 0);
   run->how = RESUME_RETURN;
-  if (!NIL_P(run->fiber->mailbox)) rb_funcall(run->fiber->mailbox, id_clear, 0);
+  if (!NIL_P(run->fiber->mailbox) || !NIL_P(run->fiber->monitors))
+    rb_funcall(run->fiber->fiber, id_drop_messages, 0);
 }
 
 /* Returns a tag that is no exception (Thread#kill), or 0. */

@@ -6,6 +6,7 @@
 #include "polyphony.h"
 
 VALUE queue_new(void);                  /* uncapped */
+VALUE queue_new_mailbox(VALUE owner);   /* of the fiber with that record; retires when it ends */
 VALUE queue_push(VALUE queue, VALUE item);
 VALUE queue_shift(VALUE queue);         /* waits */
 

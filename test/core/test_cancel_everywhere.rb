@@ -269,7 +269,12 @@ class TestCancelEverywhere < Polyphony::TestCase
         3.times { got << receive }
       end
       run.beside { snooze until fiber || run.point.zero?; 3.times { |i| fiber << i; snooze } if fiber }
-      run.check { assert_equal [0, 1, 2], got + fiber.receive_all_pending if fiber }
+      run.check do
+        next unless fiber
+
+        kept = got + fiber.receive_all_pending # those that came after its end are dropped, and counted
+        assert_equal [0, 1, 2].first(3 - fiber.mailbox.dropped), kept
+      end
     end
   end
 

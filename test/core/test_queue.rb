@@ -376,7 +376,7 @@ class TestQueue < Polyphony::TestCase
 
   def test_shift_nonblock_of_a_closed_empty_queue
     @queue.close
-    assert_raises(ClosedQueueError, ThreadError) { @queue.shift(true) }
+    assert_equal 'queue empty', assert_raises(ThreadError) { @queue.shift(true) }.message # as of Thread::Queue
   end
 
   # --- cancelling --------------------------------------------------------------------------------------------
@@ -484,6 +484,29 @@ class TestQueue < Polyphony::TestCase
     assert_equal 0, @queue.num_waiting
     @queue << :item
     assert_equal :item, @queue.shift
+  end
+
+  # The thread has been woken for the flush, but does not run: what comes now is not its item.
+  def test_a_flush_in_another_thread_takes_no_item_from_who_comes_later
+    thread = Thread.new { @queue.shift }
+    sleep 0.001 until @queue.num_waiting == 1
+    @queue.flush_waiters(:flushed)
+    @queue << :item
+    assert_equal(:item, cancel_after(patient(10)) { @queue.shift })
+    assert_equal :flushed, thread.value
+  end
+
+  def test_what_is_in_a_closed_queue_goes_to_whoever_comes_first
+    thread = Thread.new { @queue.shift }
+    sleep 0.001 until @queue.num_waiting == 1
+    @queue << :item # for the thread, unless somebody is quicker
+    @queue.close
+    mine = begin
+      cancel_after(patient(10)) { @queue.shift }
+    rescue ClosedQueueError
+      nil
+    end
+    assert_equal [:item], [mine, thread.value].compact
   end
 
   def test_items_are_kept_from_the_garbage_collector

@@ -56,6 +56,15 @@ class TestRestart < Polyphony::TestCase
     assert_equal [], fiber.await
   end
 
+  def test_whoever_waits_for_an_answer_is_told_that_none_will_come
+    fiber = spin { |again| again ? sleep : receive && sleep }
+    askers = Array.new(2) { |n| spin { outcome { fiber.ask(n) } rescue $!.class } }
+    snooze until askers.all? { |asker| asker.state == :waiting }
+    fiber.restart(true)
+    assert_equal [Polyphony::Request::Unanswered] * 2, askers.map(&:await)
+    assert_nil fiber.__monitors
+  end
+
   def test_children_end_before_the_block_runs_again
     log = []
     fiber = spin do |again|

@@ -61,6 +61,22 @@ class TestGC < Polyphony::TestCase
         assert_equal ['woken', false], fiber.await
       },
       mailbox: -> { assert_equal 'mail', spin { receive }.tap { |f| f << +'mail' }.await },
+      queue_policies: lambda {
+        queue = Polyphony::Queue.new(2, policy: :drop_oldest)
+        4.times { |i| queue << "item #{i}" }
+        queue.cap(2, policy: :drop_newest) << 'dropped'
+        assert_equal [['item 2', 'item 3'], 3], [queue.shift_all, queue.dropped]
+        assert_raises(Polyphony::Queue::Full) { queue.cap(1, policy: :error) << 1 << 2 }
+      },
+      ask: lambda {
+        fiber = spin { request = receive; request.reply(request.message * 2); sleep }
+        assert_equal 'twotwo', fiber.ask(+'two', timeout: 100)
+        fiber.mailbox.cap(1, policy: :drop_newest) << :full
+        assert_raises(Polyphony::Request::Unanswered) { fiber.ask(+'never') }
+        fiber.stop
+        fiber.await
+        assert_equal 2, (fiber << 'late').mailbox.dropped
+      },
       timeouts: lambda {
         assert_equal :late, move_on_after(0.0005, with_value: :late) { cancel_after(1) { sleep } }
         assert_raises(Boom) { cancel_after(0.0005, with_exception: [Boom, +'message']) { sleep } }
@@ -91,8 +107,8 @@ class TestGC < Polyphony::TestCase
     }
   end
 
-  %i[spin_and_await errors stopping children queue event waitlist mailbox timeouts timers pipe
-     cancelled_read files generator thread interjection].each do |name|
+  %i[spin_and_await errors stopping children queue event waitlist mailbox queue_policies ask timeouts
+     timers pipe cancelled_read files generator thread interjection].each do |name|
     define_method("test_#{name}_under_gc_stress") do
       scenario = scenarios.fetch(name)
       scenario.call
@@ -132,6 +148,19 @@ class TestGC < Polyphony::TestCase
       Polyphony.backend_write(writer, format('%08d', i))
       assert_equal format('%08d', i), fiber.await
     end
+  end
+
+  def test_messages_and_the_fibers_they_are_for_move
+    boxes = Array.new(20) { |i| spin("fiber #{i}") { sleep }.mailbox }
+    boxes.each_with_index { |box, i| box.cap(3, policy: :drop_oldest); 5.times { |j| box << "#{i} #{j}" } }
+    2.times { Array.new(10_000) { Object.new }; compact_all }
+    boxes.each_with_index do |box, i|
+      assert_equal "fiber #{i}", box.owner.tag
+      assert_same box, box.owner.mailbox
+      assert_equal ["#{i} 2", "#{i} 3", "#{i} 4"], box.shift_all
+    end
+    Fiber.current.shutdown_all_children
+    assert_equal([3] * 20, boxes.map { |box| box << :late; box.dropped })
   end
 
   def test_objects_move_while_a_write_waits

@@ -23,31 +23,21 @@ module Polyphony
     # @return [String] for a time limit: how long it was, where it was set, and what was being
     #   waited for
     def to_s
-      return super unless @circumstances
-
-      seconds, frames, reason, subject = @circumstances
-      "#{limit(seconds)} is over#{Cancel.__place(frames)}#{Cancel.__wait(reason, subject)}"
+      @explanation || super
     end
 
-    class << self
-      # @!visibility private
-      def __place(frames)
-        line = Backtrace.lines(frames).first
-        line && ", set at #{line[/\A.*?:\d+/]}"
-      end
-
-      # @!visibility private
-      def __wait(reason, subject)
-        return '' unless reason
-
-        ", while waiting for #{WaitReport.describe(reason, subject)}"
-      end
+    # @!visibility private
+    # Called when the time is over.
+    def __explain(seconds, frames, reason, subject)
+      line = Backtrace.lines(frames).first
+      place = line && ", set at #{line[/\A.*?:\d+/]}"
+      @explanation = "time limit of #{seconds} s is over#{place}#{waiting(reason, subject)}"
     end
 
     private
 
-    def limit(seconds)
-      "time limit of #{seconds} s"
+    def waiting(reason, subject)
+      reason && ", while waiting for #{WaitReport.describe(reason, subject)}"
     end
   end
 
@@ -62,10 +52,9 @@ module Polyphony
       @deadline = deadline
     end
 
-    # @return [String] when and where it was set, and what was being waited for
-    def to_s
-      _, _, reason, subject = @circumstances
-      "#{deadline.__description}#{Cancel.__wait(reason, subject)}"
+    # @!visibility private
+    def __explain(_seconds, _frames, reason, subject)
+      @explanation = "#{deadline.__description}#{waiting(reason, subject)}"
     end
   end
 

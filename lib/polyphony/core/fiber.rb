@@ -81,17 +81,25 @@ class Fiber
   #   @see #graceful_shutdown?
 
   # @!method mailbox
-  #   @return [Polyphony::Queue]
+  #   @return [Polyphony::Queue] uncapped, unless you cap it
 
   # @!method monitor_mailbox
   #   Where this fiber is told of the ends of those that it monitors.
   #   @return [Polyphony::Queue] of +[fiber, result]+
 
   # @!method <<(message)
-  #   Puts a message into the mailbox, from any fiber or thread.
+  #   Puts a message into the mailbox, from any fiber or thread. A message to a fiber that has ended
+  #   is dropped.
+  #   @return [self]
+
+  # @!method send(message)
+  #   The same as #<<. With more arguments, or with a block, it is Object#send: +fiber.send(:name, 1)+
+  #   calls a method. +__send__+ and +public_send+ always do.
   #   @return [self]
 
   # @!method receive
-  #   Takes the next message out of the mailbox, waiting for one.
-  #   @return [Object]
+  #   Takes the next message out of the mailbox, waiting for one. May be called by other fibers than
+  #   the one whose mailbox it is: each message goes to one of them, first come, first served.
+  #   @return [Object] nil if the mailbox is closed, or its fiber ends, meanwhile
+  #   @raise [ClosedQueueError] if there is none and none can come
 end

@@ -94,7 +94,7 @@ module Polyphony
       Deadline.new(limit).__run(&block)
     end
 
-    # Calls the block with every message for the current fiber, for ever.
+    # Calls the block with every message for the current fiber. See FiberMessaging#receive_loop.
     def receive_loop(&block)
       Fiber.current.receive_loop(&block)
     end

@@ -18,9 +18,7 @@ module Polyphony
     # @param fiber [Fiber]
     # @return [self]
     def unmonitor(fiber)
-      left = __monitors&.reject { |monitor| monitor.equal?(fiber) }
-      self.__monitors = left&.any? ? left : nil
-      self
+      __remove_monitor(fiber)
     end
 
     # @return [Array<Fiber>] who is told
@@ -34,7 +32,7 @@ module Polyphony
       if dead?
         (monitor.is_a?(Fiber) ? monitor.monitor_mailbox : monitor) << [self, result]
       elsif !__monitors&.any? { |other| other.equal?(monitor) }
-        self.__monitors = [*__monitors, monitor]
+        __add_monitor(monitor)
       end
       self
     end

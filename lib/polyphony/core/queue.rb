@@ -8,13 +8,33 @@ module Polyphony
   #   spin { 3.times { |i| queue << i } }
   #   queue.shift  #=> 0
   class Queue
-    # @!method initialize(capacity = nil)
-    #   @param capacity [Integer, nil] how many items it holds before push waits; nil or 0: any number
+    # Raised by a push to a full queue whose policy is +:error+. Stock Ruby raises ThreadError for the same.
+    class Full < ::ThreadError
+      # @return [Integer] how many items the queue holds
+      attr_reader :capacity
+      # @return [Fiber, nil] the fiber whose mailbox it is
+      attr_reader :owner
+
+      # @param queue [Queue]
+      def initialize(queue)
+        @capacity = queue.capped?
+        @owner = queue.owner
+        super("#{@owner ? "the mailbox of #{@owner.inspect}" : 'the queue'} is full: it holds #{@capacity}")
+      end
+    end
+
+    # @!method initialize(capacity = nil, policy: :wait)
+    #   @param capacity [Integer, nil] how many items it holds; nil or 0: any number
+    #   @param policy [Symbol] what push and unshift do when it is full: +:wait+ for room, +:drop_oldest+
+    #     (the first item makes room), +:drop_newest+ (the new item is dropped), +:error+ (raise Full)
+    #   @raise [ArgumentError] for another policy and a negative capacity
 
     # @!method push(item)
-    #   Appends; waits for room if the queue is capped.
-    #   @return [self]
+    #   Appends. If the queue is full, its policy says what happens. With the policy +:wait+, a push to a
+    #   capped queue is a switchpoint, also when there is room; all others never switch.
+    #   @return [self] also when something was dropped
     #   @raise [ClosedQueueError] if it is closed
+    #   @raise [Full] by its policy
     # @!method <<(item)
     #   @see #push
     # @!method enq(item)
@@ -48,6 +68,7 @@ module Polyphony
     #   @return [Object, nil] the item; nil if it was not there
 
     # @!method clear
+    #   Removes everything. Fibers that wait for the answer to a Request in it get Request::Unanswered.
     #   @return [self]
 
     # @!method size
@@ -64,12 +85,26 @@ module Polyphony
     # @!method num_waiting
     #   @return [Integer] how many fibers wait, for an item or for room
 
-    # @!method cap(capacity)
+    # @!method cap(capacity, policy: nil)
+    #   Changes the limit. What is in the queue stays, also when it is more. Those who wait for room go
+    #   by the new capacity and policy.
     #   @param capacity [Integer] 0: uncapped
+    #   @param policy [Symbol] see #initialize; left out: as before
     #   @return [self]
+    #   @raise [ArgumentError] for a wrong policy and a negative capacity
 
     # @!method capped?
     #   @return [Integer, nil] the capacity
+
+    # @!method policy
+    #   @return [Symbol] +:wait+, +:drop_oldest+, +:drop_newest+ or +:error+
+
+    # @!method dropped
+    #   @return [Integer] how many items were dropped by the policy, or because the fiber whose mailbox
+    #     it is had ended
+
+    # @!method owner
+    #   @return [Fiber, nil] the fiber whose mailbox it is
 
     # @!method flush_waiters(value)
     #   Resumes every fiber that waits for an item with the value instead of one.
@@ -81,6 +116,6 @@ module Polyphony
     #   @return [self]
 
     # @!method closed?
-    #   @return [Boolean]
+    #   @return [Boolean] also true for the mailbox of a fiber that has ended
   end
 end

@@ -15,7 +15,7 @@ module Polyphony
 
       # Who has what others wait for: +[fiber, since]+ each.
       def holders(subject)
-        subject = subject.owner || subject if subject.is_a?(WaitList)
+        subject = named(subject)
         subject.respond_to?(:holders) ? subject.holders : []
       end
 
@@ -41,7 +41,7 @@ module Polyphony
       private
 
       def named(subject)
-        subject.is_a?(WaitList) ? subject.owner : subject
+        (subject.owner if subject.respond_to?(:owner)) || subject
       end
 
       def origin(fiber)

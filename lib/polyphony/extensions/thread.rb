@@ -42,6 +42,7 @@ module Polyphony
 
       thread.main_fiber.shutdown_all_children
     ensure
+      thread.main_fiber.__end_messages if thread.__polyphony_backend?
       thread.backend.finalize if thread.__polyphony_backend?
     end
   end
