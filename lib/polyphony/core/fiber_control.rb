@@ -4,13 +4,14 @@ module Polyphony
   # Stopping, raising, restarting: each schedules an exception on the fiber, which gets it at the
   # point where it waits.
   module FiberControl
-    # Ends the fiber; +value+ becomes its result. A fiber that has not begun never runs its block.
+    # Ends the fiber; +value+ becomes its result. A fiber that has not begun never runs its block. The
+    # program's main fiber exits.
     # @param value [Object]
     # @return [self, nil] nil if it had ended already
     def interrupt(value = nil)
       return if dead?
 
-      schedule(MoveOn.new(value))
+      schedule(__program? ? SystemExit.new : MoveOn.new(value))
     end
     alias stop interrupt
     alias kill interrupt
@@ -32,7 +33,13 @@ module Polyphony
       return if dead?
 
       self.graceful_shutdown = graceful
-      schedule(Terminate.new)
+      schedule(__program? ? SystemExit.new : Terminate.new)
+    end
+
+    # @!visibility private
+    # Whether the program ends with it.
+    def __program?
+      main? && thread == Thread.main
     end
 
     # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise. A fiber that

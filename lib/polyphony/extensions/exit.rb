@@ -1,7 +1,14 @@
 # frozen_string_literal: true
 
-# When the program ends, children of the main fiber are stopped and waited for.
-at_exit do
-  main = Thread.current == Thread.main && Thread.current.__polyphony_backend?
-  Fiber.current.shutdown_all_children if main
+module Polyphony
+  # When the program ends, children of the main fiber are stopped and waited for. One more Ctrl-C or SIGTERM
+  # ends the program at once, also when it is the second already.
+  at_exit do
+    main = Thread.current == Thread.main && Thread.current.__polyphony_backend?
+    next if !main || Fiber.current.children.empty?
+
+    second = Signals.second?($!)
+    Signals.let_go
+    Fiber.current.shutdown_all_children unless second
+  end
 end

@@ -3,6 +3,9 @@
 module Polyphony
   # Fiber-aware versions of Kernel's own words.
   module KernelExtensions
+    # @!visibility private
+    STOCK_SLEEP = ::Kernel.instance_method(:sleep)
+
     private
 
     # Like stock sleep, except that other fibers run meanwhile and that scheduling the fiber ends

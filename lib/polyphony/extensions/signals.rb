@@ -1,0 +1,63 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # Ctrl-C and SIGTERM are raised in the main fiber, whichever fiber is running, as stock Ruby raises
+  # them in the main thread; a program that does not rescue them ends as stock Ruby's does. Handlers
+  # of your own, set with trap, take the place of these.
+  # @!visibility private
+  module Signals
+    # How long a fiber may go on without coming to a switchpoint before the signal is raised in it.
+    PATIENCE = 0.2
+    KINDS = { 'INT' => -> { Interrupt.new('') }, 'TERM' => -> { SignalException.new('SIGTERM') } }.freeze
+    STOCK_SLEEP = KernelExtensions::STOCK_SLEEP
+
+    class << self
+      def install
+        KINDS.each { |name, error| replace(name, 'DEFAULT', proc { strike(name, error.call) }) }
+      end
+
+      # From now on a signal ends the program at once.
+      def let_go
+        KINDS.each_key { |name| replace(name, @ours[name], 'SYSTEM_DEFAULT') }
+      end
+
+      # @return [Boolean] whether the error is a signal that came while another was being handled
+      def second?(error)
+        error.is_a?(SignalException) && error.cause.is_a?(SignalException)
+      end
+
+      private
+
+      # Handlers of others stay.
+      def replace(name, present, handler)
+        before = trap(name, handler)
+        trap(name, before) unless before == present
+        (@ours ||= {})[name] = handler
+      end
+
+      # In the main thread, on top of whatever runs there.
+      def strike(name, error)
+        main = Thread.main.main_fiber
+        raise error if main.nil? || main.equal?(Fiber.current)
+        return die(name) if main.__raising?
+
+        main.schedule_with_priority(error)
+        Thread.new { insist(main, error) }
+      end
+
+      # A fiber that computes would keep the main one from ever getting it.
+      def insist(main, error)
+        STOCK_SLEEP.bind_call(self, PATIENCE)
+        Thread.main.raise(error) if main.__raising?
+      end
+
+      def die(name)
+        trap(name, 'SYSTEM_DEFAULT')
+        Process.kill(name, Process.pid)
+      end
+    end
+  end
+
+  private_constant :Signals
+  Signals.install
+end
