@@ -69,19 +69,40 @@ static VALUE Words_suspend(VALUE self) {
   return backend_base_suspend(backend_base_current(), SWITCH_MAY_RETURN);
 }
 
-static VALUE Fiber_schedule(int argc, VALUE *argv, VALUE self) {
+/* In its own thread whoever schedules a fiber can know that it has ended, and it does no harm. From
+ * another one, a value that goes nowhere is most likely a mistake. */
+static void check_reachable(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+
+  if (!backend || backend->thread == rb_thread_current()) return;
+  if (fiber->ended || !backend->open)
+    rb_raise(eFiberError, "%"PRIsVALUE" of another thread cannot be scheduled: it has ended",
+             rb_inspect(fiber->fiber));
+}
+
+static VALUE schedule(int argc, VALUE *argv, VALUE self, bool first) {
   VALUE value;
 
   rb_scan_args(argc, argv, "01", &value);
-  backend_base_schedule_value(get(self), value, false);
+  check_reachable(get(self));
+  backend_base_schedule_value(get(self), value, first);
   return self;
 }
 
-static VALUE Fiber_schedule_with_priority(int argc, VALUE *argv, VALUE self) {
-  VALUE value;
+static VALUE Fiber_schedule(int argc, VALUE *argv, VALUE self) {
+  return schedule(argc, argv, self, false);
+}
 
-  rb_scan_args(argc, argv, "01", &value);
-  backend_base_schedule_value(get(self), value, true);
+static VALUE Fiber_schedule_with_priority(int argc, VALUE *argv, VALUE self) {
+  return schedule(argc, argv, self, true);
+}
+
+/* For stop and the like, which do not mind. Nil if it had ended already. */
+static VALUE Fiber_schedule_if_alive(VALUE self, VALUE exception) {
+  struct fiber_state *fiber = get(self);
+
+  if (fiber->ended || !RTEST(rb_fiber_alive_p(self))) return Qnil;
+  backend_base_schedule_value(fiber, exception, false);
   return self;
 }
 
@@ -366,6 +387,7 @@ void class_fiber_init(void) {
   rb_define_method(cFiber, "spin", Fiber_spin, -1);
   rb_define_method(cFiber, "schedule", Fiber_schedule, -1);
   rb_define_method(cFiber, "schedule_with_priority", Fiber_schedule_with_priority, -1);
+  rb_define_method(cFiber, "__schedule_if_alive", Fiber_schedule_if_alive, 1);
   rb_define_method(cFiber, "await", Fiber_await, 0);
   rb_define_method(cFiber, "join", Fiber_await, 0);
   rb_define_method(cFiber, "value", Fiber_await, 0);

@@ -6,6 +6,23 @@ require_relative '../test_helper'
 class TestThreads < Polyphony::TestCase
   on_every_driver
 
+  def test_a_fiber_of_another_thread_that_has_ended_cannot_be_scheduled
+    fiber = nil
+    thread = Thread.new { fiber = spin { 1 }; fiber.await; Fiber.current }
+    main = thread.value
+    [fiber, main].each do |dead|
+      [:schedule, :schedule_with_priority].each do |word|
+        error = assert_raises(FiberError) { dead.__send__(word, 1) }
+        assert_match(/#<Fiber.* of another thread cannot be scheduled: it has ended/, error.message)
+      end
+    end
+    assert_nil fiber.stop
+    assert_same fiber, fiber.raise(IOError)
+    own = spin { 1 }
+    own.await
+    assert_same own, own.schedule(2)
+  end
+
   class Boom < StandardError; end
 
   def descriptors

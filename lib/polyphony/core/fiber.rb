@@ -21,6 +21,7 @@ class Fiber
   #   Makes the fiber runnable, at the end of the queue; an exception is raised in it. From any
   #   thread. A fiber that has ended is left alone.
   #   @return [self]
+  #   @raise [FiberError] for a fiber of another thread that has ended
 
   # @!method schedule_with_priority(value = nil)
   #   The same, at the head of the queue.

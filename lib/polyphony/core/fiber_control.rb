@@ -9,9 +9,7 @@ module Polyphony
     # @param value [Object]
     # @return [self, nil] nil if it had ended already
     def interrupt(value = nil)
-      return if dead?
-
-      schedule(__program? ? SystemExit.new : MoveOn.new(value))
+      __schedule_if_alive(__program? ? SystemExit.new : MoveOn.new(value))
     end
     alias stop interrupt
     alias kill interrupt
@@ -22,18 +20,15 @@ module Polyphony
     # @return [self, nil] nil if it had ended already
     # @raise [TypeError] for anything else
     def cancel(exception = Cancel)
-      error = FiberControl.exception(exception)
-      dead? ? nil : schedule(error)
+      __schedule_if_alive(FiberControl.exception(exception))
     end
 
     # Asks the fiber to end. Its result is nil.
     # @param graceful [Boolean] sets graceful_shutdown?, which ensure blocks may ask for
     # @return [self, nil] nil if it had ended already
     def terminate(graceful: false)
-      return if dead?
-
       self.graceful_shutdown = graceful
-      schedule(__program? ? SystemExit.new : Terminate.new)
+      __schedule_if_alive(__program? ? SystemExit.new : Terminate.new)
     end
 
     # @!visibility private
@@ -48,7 +43,8 @@ module Polyphony
     def raise(*args)
       return super unless __spun? || main?
 
-      schedule(FiberControl.exception(*args))
+      __schedule_if_alive(FiberControl.exception(*args))
+      self
     end
 
     # Runs the block on this fiber at the point where it waits.
@@ -69,7 +65,7 @@ module Polyphony
     def restart(value = nil)
       Kernel.raise 'the main fiber cannot be restarted' if main?
       Kernel.raise FiberError, "#{inspect} was not made by spin: it cannot be restarted" unless __spun?
-      return schedule(Restart.new(value)) unless dead?
+      return self if __schedule_if_alive(Restart.new(value))
 
       again = __respawn(value)
       monitors.each { |monitor| again.monitor(monitor) }
