@@ -15,6 +15,7 @@ struct queue {
   size_t head, length, capacity;
   size_t cap;                   /* 0: uncapped */
   bool closed;
+  VALUE ending;                 /* what those get who wait for an item when it is closed */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
 };
@@ -27,6 +28,7 @@ static void queue_mark(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) rb_gc_mark_movable(*item_at(queue, i));
+  rb_gc_mark_movable(queue->ending);
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
 }
@@ -35,6 +37,7 @@ static void queue_compact(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
+  queue->ending = rb_gc_location(queue->ending);
 }
 
 static void queue_free(void *pointer) {
@@ -67,6 +70,7 @@ static VALUE Queue_allocate(VALUE klass) {
   struct queue *queue;
   VALUE self = TypedData_Make_Struct(klass, struct queue, &queue_type, queue);
 
+  queue->ending = Qnil;
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
   return self;
@@ -98,19 +102,24 @@ static void append(VALUE self, struct queue *queue, VALUE item) {
   waitlist_wake(&queue->shifters, Qnil);
 }
 
+/* Whoever lined up behind the last item of a closed queue has nothing to wait for any more. */
+static void note_removal(struct queue *queue) {
+  queue->length--;
+  waitlist_wake(&queue->pushers, Qnil);
+  if (queue->closed && !queue->length) waitlist_wake_all(&queue->shifters, Qnil);
+}
+
 static VALUE take(struct queue *queue) {
   VALUE item = *item_at(queue, 0);
 
   queue->head = (queue->head + 1) & (queue->capacity - 1);
-  queue->length--;
-  waitlist_wake(&queue->pushers, Qnil);
+  note_removal(queue);
   return item;
 }
 
 static void remove_at(struct queue *queue, size_t index) {
   for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
-  queue->length--;
-  waitlist_wake(&queue->pushers, Qnil);
+  note_removal(queue);
 }
 
 /* ---- Ruby ----------------------------------------------------------------------------------- */
@@ -191,7 +200,7 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
     if (flushes != queue->flushes && !for_item) return value;
     if (queue->length) return take(queue);
   } while (!queue->closed);
-  return Qnil;
+  return queue->ending;
 }
 
 static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
@@ -271,14 +280,17 @@ static VALUE Queue_flush_waiters(VALUE self, VALUE value) {
   return self;
 }
 
-static VALUE Queue_close(VALUE self) {
+static VALUE Queue_close_with(VALUE self, VALUE ending) {
   struct queue *queue = get(self);
 
   queue->closed = true;
+  RB_OBJ_WRITE(self, &queue->ending, ending);
   waitlist_wake_all(&queue->shifters, Qnil);
   waitlist_wake_all(&queue->pushers, Qnil);
   return self;
 }
+
+static VALUE Queue_close(VALUE self) { return Queue_close_with(self, Qnil); }
 
 VALUE queue_new(void) { return Queue_allocate(cQueue); }
 VALUE queue_push(VALUE queue, VALUE item) { return Queue_push(queue, item); }
@@ -310,5 +322,6 @@ void class_queue_init(void) {
   rb_define_method(klass, "capped?", Queue_capped_p, 0);
   rb_define_method(klass, "flush_waiters", Queue_flush_waiters, 1);
   rb_define_method(klass, "close", Queue_close, 0);
+  rb_define_method(klass, "__close", Queue_close_with, 1);
   rb_define_method(klass, "closed?", Queue_closed_p, 0);
 }
