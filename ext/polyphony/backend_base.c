@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "fd.h"
 #include "fiber_life.h"
+#include "holding.h"
 #include "offload.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
@@ -554,10 +555,12 @@ static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
 
 static int64_t time_to_wait(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
+  int64_t most = holding_patience();
 
-  if (!first) return -1;
+  if (!first) return most;
   int64_t left = first->deadline - backend_base_now(backend);
-  return left > 0 ? left : 0;
+  if (left < 0) return 0;
+  return most < 0 || left < most ? left : most;
 }
 
 static VALUE check_ints(VALUE nothing) {
@@ -604,6 +607,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend->switched = 0;
   backend_base_collect(backend);
   fire_timers(backend);
+  holding_look();
   backend->batch = backend->runqueue.length;
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
@@ -650,8 +654,8 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else if (alone_p()) backend_base_schedule(root, deadlock_error(backend), RESUME_RAISE);
-  else return false;
+  else if (!alone_p()) return false;
+  else if (!holding_look()) backend_base_schedule(root, deadlock_error(backend), RESUME_RAISE);
   return true;
 }
 

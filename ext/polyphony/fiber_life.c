@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "errors.h"
 #include "fiber_life.h"
+#include "holding.h"
 #include "waitlist.h"
 
 /* ---- running the block ----------------------------------------------------------------------- */
@@ -184,6 +185,7 @@ static void conclude(struct fiber_state *fiber) {
   }
   if (fiber->failed) pass_error_on(fiber);
   waitlist_wake_all(&fiber->awaiters, Qnil);
+  holding_end_all(fiber);
   fiber_state_adopt(NULL, fiber);
   fiber_state_forget(fiber);
   if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);

@@ -76,6 +76,7 @@ struct fiber_state {
   /* life */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct waitlist awaiters;     /* fibers parked until this one ends */
+  struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
 
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
