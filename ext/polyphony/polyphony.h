@@ -20,6 +20,8 @@ void class_backend_init(void);
 void class_waitlist_init(void);
 void class_queue_init(void);
 void class_event_init(void);
+void class_mutex_init(void);
+void class_condition_init(void);
 void class_pipe_init(void);
 void class_scope_init(void);
 
