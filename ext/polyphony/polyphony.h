@@ -22,6 +22,7 @@ void class_queue_init(void);
 void class_event_init(void);
 void class_mutex_init(void);
 void class_condition_init(void);
+void class_semaphore_init(void);
 void class_pipe_init(void);
 void class_scope_init(void);
 

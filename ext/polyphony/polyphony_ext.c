@@ -15,6 +15,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_event_init();
   class_mutex_init();
   class_condition_init();
+  class_semaphore_init();
   class_pipe_init();
   class_scope_init();
   class_fiber_init();
