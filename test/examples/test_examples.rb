@@ -8,8 +8,11 @@ class TestExamples < Polyphony::TestCase
 
   # What must be in the output, by example. The chat has a test of its own.
   SHOWN = {
+    'bounded_buffer' => ['taken: all, each once', /^never more than [1-3] in the buffer$/, 'takers left: 2'],
     'cancelled_reads' => ['bytes received: 10000', 'all there, in order: true'],
     'clock' => ['tick 1', 'read: at last', /^the clock has ticked \d+ times meanwhile$/],
+    'downloads' => ['fetched: 8', 'given up: 2', 'most at a time: 3',
+                    'a place within 0.05 seconds: false'],
     'echo_server' => ['one -> one', 'two -> two', 'three -> three', /^done\Z/],
     'fork' => ['child:  0 other fibers, main: true', 'child:  a fiber of mine said 42',
                'parent: the child ended with 3', 'parent: the clock ticked meanwhile: true'],
