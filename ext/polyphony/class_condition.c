@@ -13,7 +13,9 @@ struct condition {
   unsigned signals;             /* how many there were so far */
 };
 
-static void condition_mark(void *pointer) { waitlist_mark(&((struct condition *)pointer)->waiting); }
+static void condition_mark(void *pointer) {
+  waitlist_mark(&((struct condition *)pointer)->waiting);
+}
 
 /* Fibers are reached through their records, which do not move. */
 static void condition_compact(void *pointer) { (void)pointer; }

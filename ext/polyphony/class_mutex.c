@@ -336,7 +336,8 @@ static void define_names(VALUE klass, const char *const *names, VALUE (*method)(
 static void define_monitor(VALUE cMutex) {
   static const char *const enter[] = { "enter", "mon_enter", "lock", NULL };
   static const char *const leave[] = { "exit", "mon_exit", "unlock", NULL };
-  static const char *const try[] = { "try_enter", "try_mon_enter", "mon_try_enter", "try_lock", NULL };
+  static const char *const try[] = { "try_enter", "try_mon_enter", "mon_try_enter", "try_lock",
+                                     NULL };
   static const char *const synchronize[] = { "synchronize", "mon_synchronize", NULL };
   VALUE klass = rb_define_class_under(mPolyphony, "Monitor", cMutex);
 

@@ -47,7 +47,8 @@ struct parking {
 };
 
 /* firm: a wake is used even if an exception comes with it. */
-static VALUE wait_to_be_woken(struct parking *parking, bool firm, enum resume_how *how, int *state) {
+static VALUE wait_to_be_woken(struct parking *parking, bool firm, enum resume_how *how,
+                              int *state) {
   struct backend_base *backend = backend_base_current();
   struct fiber_state *fiber = backend_base_fiber(backend);
 

@@ -50,8 +50,8 @@ module Polyphony
       self
     end
 
-    # No more items may be pushed; those that are there can still be received. Fibers that wait for an
-    # item get MoveOn, those that wait for room a ClosedQueueError.
+    # No more items may be pushed; those that are there can still be received. Fibers that wait for
+    # an item get MoveOn, those that wait for room a ClosedQueueError.
     # @return [self]
     def close
       __close(CLOSED)

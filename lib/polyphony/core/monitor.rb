@@ -5,8 +5,8 @@ require 'polyphony/core/condition_variable'
 
 module Polyphony
   # A lock that its fiber may enter again; it is free when it has been left as often. In C, but for
-  # the conditions. The names are those of Ruby's own Monitor; +lock+, +unlock+ and +try_lock+ do what
-  # +enter+, +exit+ and +try_enter+ do.
+  # the conditions. The names are those of Ruby's own Monitor; +lock+, +unlock+ and +try_lock+ do
+  # what +enter+, +exit+ and +try_enter+ do.
   class Monitor < Mutex
     # @!method enter
     #   Waits for the monitor, unless the current fiber is in it already.

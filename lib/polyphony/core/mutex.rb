@@ -10,8 +10,8 @@ module Polyphony
   #   2.times { spin { lock.synchronize { sleep 1 } } }  # one after the other
   class Mutex
     # @!method synchronize
-    #   Runs the block while the current fiber holds the lock. A fiber that holds it already just runs
-    #   the block.
+    #   Runs the block while the current fiber holds the lock. A fiber that holds it already just
+    #   runs the block.
     #   @yield
     #   @return [Object] what the block returns
 
@@ -35,8 +35,8 @@ module Polyphony
     #   @return [Fiber, nil] who holds it
 
     # @!method holders
-    #   @return [Array(Array(Fiber, Float))] who holds it, and since when on the monotonic clock; for
-    #     reports
+    #   @return [Array(Array(Fiber, Float))] who holds it, and since when on the monotonic clock;
+    #     for reports
 
     # @!method sleep(timeout = nil)
     #   Sleeps without the lock, and takes it again: whatever ends the sleep, the lock is held when

@@ -37,7 +37,7 @@ module Polyphony
     #   @return [Integer] how many places can be taken without waiting
 
     # @!method holders
-    #   @return [Array(Array(Fiber, Float))] who took the places, and since when on the monotonic clock;
-    #     for reports
+    #   @return [Array(Array(Fiber, Float))] who took the places, and since when on the monotonic
+    #     clock; for reports
   end
 end
