@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "fd.h"
 #include "fiber_life.h"
+#include "holding.h"
 #include "offload.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
@@ -601,10 +602,12 @@ static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
 
 static int64_t time_to_wait(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
+  int64_t most = holding_patience();
 
-  if (!first) return -1;
+  if (!first) return most;
   int64_t left = first->deadline - backend_base_now(backend);
-  return left > 0 ? left : 0;
+  if (left < 0) return 0;
+  return most < 0 || left < most ? left : most;
 }
 
 static VALUE check_ints(VALUE nothing) {
@@ -651,6 +654,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend->switched = 0;
   backend_base_collect(backend);
   fire_timers(backend);
+  holding_look();
   backend->batch = backend->runqueue.length;
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
@@ -718,7 +722,8 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else return hopeless_p() && report_deadlock(backend);
+  else if (!hopeless_p()) return false;
+  else return holding_look() || report_deadlock(backend);
   return true;
 }
 
@@ -930,7 +935,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
 VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle) {
   struct fiber_state *self = backend_base_fiber(backend);
 
-  self->wait_since = clock_coarse();
+  self->wait_since = clock_monotonic_coarse();
   return switch_from(backend, self, idle);
 }
 
@@ -976,7 +981,7 @@ VALUE backend_base_wait(struct backend_base *backend, enum switch_idle idle, con
   struct wait wait = { backend, self, idle };
 
   self->wait_reason = reason;
-  self->wait_since = clock_coarse();
+  self->wait_since = clock_monotonic_coarse();
   FIBER_WRITE(self, wait_subject, subject);
   VALUE value = rb_protect(wait_body, (VALUE)&wait, state);
   *how = *state ? RESUME_RETURN : backend->how;

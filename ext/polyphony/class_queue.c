@@ -24,6 +24,7 @@ struct queue {
   VALUE owner;                  /* the record of the fiber whose mailbox it is; or Qnil */
   bool closed;
   bool retired;                 /* its owner has ended, or is about to with its thread */
+  VALUE ending;                 /* what those get who wait for an item when it is closed */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
 };
@@ -37,6 +38,7 @@ static void queue_mark(void *pointer) {
 
   for (size_t i = 0; i < queue->length; i++) rb_gc_mark_movable(*item_at(queue, i));
   rb_gc_mark_movable(queue->owner);
+  rb_gc_mark_movable(queue->ending);
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
 }
@@ -46,6 +48,7 @@ static void queue_compact(void *pointer) {
 
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
   queue->owner = rb_gc_location(queue->owner);
+  queue->ending = rb_gc_location(queue->ending);
 }
 
 static void queue_free(void *pointer) {
@@ -79,6 +82,7 @@ static VALUE Queue_allocate(VALUE klass) {
   VALUE self = TypedData_Make_Struct(klass, struct queue, &queue_type, queue);
 
   queue->owner = Qnil;
+  queue->ending = Qnil;
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
   return self;
@@ -131,21 +135,6 @@ static VALUE remove_first(struct queue *queue) {
   return item;
 }
 
-static VALUE take(struct queue *queue) {
-  VALUE item = remove_first(queue);
-
-  waitlist_wake(&queue->pushers, Qnil);
-  return item;
-}
-
-static void remove_at(struct queue *queue, size_t index) {
-  for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
-  queue->length--;
-  waitlist_wake(&queue->pushers, Qnil);
-}
-
-/* ---- room ----------------------------------------------------------------------------------- */
-
 /* The mailbox of a fiber that has ended takes nothing more. In a forked child, fibers have ended
  * without a word. */
 static bool retired_p(struct queue *queue) {
@@ -153,6 +142,27 @@ static bool retired_p(struct queue *queue) {
 }
 
 static bool closed_p(struct queue *queue) { return queue->closed || retired_p(queue); }
+
+/* Whoever lined up behind the last item of a closed queue has nothing to wait for any more. */
+static void note_removal(struct queue *queue) {
+  waitlist_wake(&queue->pushers, Qnil);
+  if (!queue->length && closed_p(queue)) waitlist_wake_all(&queue->shifters, Qnil);
+}
+
+static VALUE take(struct queue *queue) {
+  VALUE item = remove_first(queue);
+
+  note_removal(queue);
+  return item;
+}
+
+static void remove_at(struct queue *queue, size_t index) {
+  for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
+  queue->length--;
+  note_removal(queue);
+}
+
+/* ---- room ----------------------------------------------------------------------------------- */
 
 static void check_open(struct queue *queue) {
   if (queue->closed) rb_raise(eClosedQueue, "queue closed");
@@ -252,11 +262,8 @@ static VALUE Queue_unshift(VALUE self, VALUE item) {
   return self;
 }
 
-/* One that nobody was woken for. What is in a closed queue goes to whoever comes: nobody would
- * wake the others any more. */
-static bool item_free_p(struct queue *queue) {
-  return queue->length > (closed_p(queue) ? 0 : queue->shifters.woken);
-}
+/* One that nobody was woken for. */
+static bool item_free_p(struct queue *queue) { return queue->length > queue->shifters.woken; }
 
 static VALUE shift_now(struct queue *queue) {
   if (item_free_p(queue)) return take(queue);
@@ -266,7 +273,7 @@ static VALUE shift_now(struct queue *queue) {
 static VALUE shift_waiting(VALUE self, struct queue *queue) {
   backend_base_snooze(backend_base_current());
   if (item_free_p(queue)) return take(queue);
-  if (closed_p(queue)) rb_raise(eClosedQueue, "queue closed");
+  if (closed_p(queue) && !queue->length) rb_raise(eClosedQueue, "queue closed");
   do {
     unsigned flushes = queue->flushes;
     VALUE value = waitlist_park(&queue->shifters, self, "an item in a queue");
@@ -277,7 +284,7 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
     }
     if (queue->length) return take(queue);
   } while (!closed_p(queue));
-  return Qnil;
+  return queue->ending;
 }
 
 static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
@@ -373,11 +380,17 @@ static void let_all_go(struct queue *queue) {
   waitlist_wake_all(&queue->pushers, Qnil);
 }
 
-static VALUE Queue_close(VALUE self) {
-  get(self)->closed = true;
-  let_all_go(get(self));
+/* ending: what those get who wait for an item. */
+static VALUE Queue_close_with(VALUE self, VALUE ending) {
+  struct queue *queue = get(self);
+
+  queue->closed = true;
+  RB_OBJ_WRITE(self, &queue->ending, ending);
+  let_all_go(queue);
   return self;
 }
+
+static VALUE Queue_close(VALUE self) { return Queue_close_with(self, Qnil); }
 
 static VALUE Queue_retire(VALUE self) {
   get(self)->retired = true;
@@ -431,5 +444,6 @@ void class_queue_init(void) {
   rb_define_method(klass, "__retire", Queue_retire, 0);
   rb_define_method(klass, "flush_waiters", Queue_flush_waiters, 1);
   rb_define_method(klass, "close", Queue_close, 0);
+  rb_define_method(klass, "__close", Queue_close_with, 1);
   rb_define_method(klass, "closed?", Queue_closed_p, 0);
 }

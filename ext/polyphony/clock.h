@@ -8,22 +8,21 @@
 #define NSEC_PER_SEC INT64_C(1000000000)
 #define CLOCK_NEVER  INT64_MAX
 
-static inline int64_t clock_monotonic(void) {
+static inline int64_t clock_read(clockid_t id) {
   struct timespec ts;
 
-  clock_gettime(CLOCK_MONOTONIC, &ts);
+  clock_gettime(id, &ts);
   return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
 }
 
-/* The same to a few milliseconds, for a tenth of the cost: for reports. */
-static inline int64_t clock_coarse(void) {
-#ifdef CLOCK_MONOTONIC_COARSE
-  struct timespec ts;
+static inline int64_t clock_monotonic(void) { return clock_read(CLOCK_MONOTONIC); }
 
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-  return ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec;
+/* The same clock as of the kernel's last tick, some milliseconds ago: 8 ns instead of 30. */
+static inline int64_t clock_monotonic_coarse(void) {
+#ifdef CLOCK_MONOTONIC_COARSE
+  return clock_read(CLOCK_MONOTONIC_COARSE);
 #else
-  return clock_monotonic();
+  return clock_read(CLOCK_MONOTONIC);
 #endif
 }
 

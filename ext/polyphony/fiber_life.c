@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "place.h"
+#include "holding.h"
 #include "waitlist.h"
 
 /* ---- running the block ----------------------------------------------------------------------- */
@@ -196,6 +197,7 @@ static void conclude(struct fiber_state *fiber) {
   if (fiber->failed) pass_error_on(fiber);
   waitlist_wake_all(&fiber->awaiters, Qnil);
   fiber->former = fiber->parent;
+  holding_end_all(fiber);
   fiber_state_adopt(NULL, fiber);
   fiber_state_forget(fiber);
   if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);

@@ -68,6 +68,10 @@ static void unpark_all(struct list *list) {
   }
 }
 
+static void unlink_all(struct list *list) {
+  while (!list_empty_p(list)) list_remove(list->next);
+}
+
 /* Records come and go with every spin: some are kept for the next. Chained by parent. */
 #ifdef __SANITIZE_ADDRESS__             /* would not see who uses one after it was freed */
 enum { SPARE_RECORDS = 0 };
@@ -112,6 +116,7 @@ static void state_free(void *pointer) {
   list_remove(&state->sibling);
   orphan_all(&state->children);
   unpark_all(&state->awaiters.parked);
+  unlink_all(&state->holdings);
   release_record(state);
 }
 
@@ -154,6 +159,7 @@ static void init_lists(struct fiber_state *state) {
   list_init(&state->children);
   list_init(&state->sibling);
   list_init(&state->awaiters.parked);
+  list_init(&state->holdings);
 }
 
 struct fiber_state *fiber_state_new(void) {

@@ -89,6 +89,7 @@ struct fiber_state {
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */
   struct waitlist awaiters;     /* fibers parked until this one ends */
+  struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
 
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))

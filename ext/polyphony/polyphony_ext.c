@@ -13,6 +13,9 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_waitlist_init();
   class_queue_init();
   class_event_init();
+  class_mutex_init();
+  class_condition_init();
+  class_semaphore_init();
   class_pipe_init();
   class_scope_init();
   class_exception_init();

@@ -46,29 +46,58 @@ struct parking {
   bool woken;                   /* by waitlist_wake, not by a timer or a plain schedule */
 };
 
-static VALUE park(struct parking *parking) {
+/* firm: a wake is used even if an exception comes with it. */
+static VALUE wait_to_be_woken(struct parking *parking, bool firm, enum resume_how *how,
+                              int *state) {
   struct backend_base *backend = backend_base_current();
   struct fiber_state *fiber = backend_base_fiber(backend);
-  enum resume_how how;
-  int state;
 
   fiber->waitlist = parking->list;
   list_push(&parking->list->parked, &fiber->parked);
   parking->list->length++;
   RB_OBJ_WRITTEN(parking->owner, Qundef, fiber->self);
-  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, parking->reason, parking->owner,
-                                  &how, &state);
+  VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, parking->reason, parking->owner, how,
+                                  state);
   parking->woken = list_empty_p(&fiber->parked);
-  settle(parking->list, fiber, state || how == RESUME_RAISE);
+  settle(parking->list, fiber, !firm && (*state || *how == RESUME_RAISE));
+  return parking->woken && *how == RESUME_RETURN ? fiber->wake : value;
+}
+
+static VALUE park(struct parking *parking) {
+  enum resume_how how;
+  int state;
+  VALUE value = wait_to_be_woken(parking, false, &how, &state);
+
   if (state) rb_jump_tag(state);
-  if (how == RESUME_RAISE) return error_invoke(value);
-  return parking->woken ? fiber->wake : value;
+  return how == RESUME_RAISE ? error_invoke(value) : value;
 }
 
 VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason) {
   struct parking parking = { list, owner, reason, false };
 
   return park(&parking);
+}
+
+static void keep(VALUE *errors, VALUE error) {
+  if (NIL_P(*errors)) *errors = rb_ary_new();
+  rb_ary_push(*errors, error);
+}
+
+void waitlist_park_firmly(struct waitlist *list, VALUE owner, const char *reason, VALUE *errors,
+                          int *killed) {
+  struct parking parking = { list, owner, reason, false };
+  enum resume_how how;
+  int state;
+  VALUE value = wait_to_be_woken(&parking, true, &how, &state);
+
+  if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException))) {
+    *killed = state;
+  } else if (state) {
+    keep(errors, rb_errinfo());
+    rb_set_errinfo(Qnil);
+  } else if (how == RESUME_RAISE) {
+    keep(errors, value);
+  }
 }
 
 static VALUE park_body(VALUE argument) { return park((struct parking *)argument); }

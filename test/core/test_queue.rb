@@ -374,6 +374,16 @@ class TestQueue < Polyphony::TestCase
     assert_equal [1], queue.shift_all
   end
 
+  # The second one lines up when the only item is for the first, which has been woken.
+  def test_close_with_an_item_for_somebody_else_leaves_nobody_waiting
+    first = shifter
+    second = spin { @queue.shift }
+    snooze
+    @queue << :item
+    @queue.close
+    assert_equal [:item, nil], [first.await, second.await]
+  end
+
   def test_shift_nonblock_of_a_closed_empty_queue
     @queue.close
     assert_equal 'queue empty', assert_raises(ThreadError) { @queue.shift(true) }.message # as of Thread::Queue

@@ -10,6 +10,7 @@ class TestExamples < Polyphony::TestCase
   SHOWN = {
     'backtrace' => [/raised in the worker$/, /^backtrace\.rb:9:in .*parse'$/, /^backtrace\.rb:13:in .*worker'$/,
                     /^backtrace\.rb:17:in .*job'$/, /^backtrace\.rb:21:in /],
+    'bounded_buffer' => ['taken: all, each once', /^never more than [1-3] in the buffer$/, 'takers left: 2'],
     'cancelled_reads' => ['bytes received: 10000', 'all there, in order: true'],
     'chat_rooms' => [/\Abob sees ann: hello\nann sees ann: hello\nbob sees bob: hi ann\nann sees bob: hi ann\n/,
                      /\nbob sees bob: all alone here\nrooms: ruby\Z/],
@@ -17,6 +18,8 @@ class TestExamples < Polyphony::TestCase
     'deadline' => ['names fetched, prices fetched', 'prices: given up', 'sorry: deadline of 0.1 s is over'],
     'deadlock' => ['no fiber can ever run again', /^  #<Fiber ann:\d+ deadlock\.rb:10> waits for an item in a queue/,
                    'bob has been ended: true'],
+    'downloads' => ['fetched: 8', 'given up: 2', 'most at a time: 3',
+                    'a place within 0.05 seconds: false'],
     'echo_server' => ['one -> one', 'two -> two', 'three -> three', /^done\Z/],
     'fork' => ['child:  0 other fibers, main: true', 'child:  a fiber of mine said 42',
                'parent: the child ended with 3', 'parent: the clock ticked meanwhile: true'],

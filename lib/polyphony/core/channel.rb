@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require 'polyphony/polyphony_ext'
+require 'polyphony/core/exceptions'
+
+module Polyphony
+  # A queue whose receivers end with it: to close it raises MoveOn in the fibers that wait for an
+  # item, which ends them quietly.
+  #
+  # @example
+  #   channel = Polyphony::Channel.new
+  #   printer = spin { loop { puts channel.receive } }
+  #   channel << 'hello'
+  class Channel < Queue
+    CLOSED = Object.new.freeze
+    private_constant :CLOSED
+
+    alias take shift # CLOSED, if it is closed meanwhile
+    private :take
+
+    # Takes the next item, waiting for one.
+    # @param nonblock [Boolean] raises ThreadError instead of waiting
+    # @return [Object]
+    # @raise [MoveOn] if the channel is closed while the fiber waits
+    # @raise [ClosedQueueError] if it is empty and was closed before
+    def shift(nonblock = false)
+      item = take(nonblock)
+      raise MoveOn if CLOSED.equal?(item)
+
+      item
+    end
+    alias pop shift
+    alias deq shift
+
+    # The same.
+    # @see #shift
+    def receive
+      shift
+    end
+
+    # Calls the block with every item, until the channel is closed and empty.
+    # @yield [Object]
+    # @return [self]
+    def receive_loop
+      raise ArgumentError, 'receive_loop needs a block to run' unless block_given?
+
+      until CLOSED.equal?(item = take_or_end)
+        yield item
+      end
+      self
+    end
+
+    # No more items may be pushed; those that are there can still be received. Fibers that wait for
+    # an item get MoveOn, those that wait for room a ClosedQueueError.
+    # @return [self]
+    def close
+      __close(CLOSED)
+    end
+
+    private
+
+    def take_or_end
+      take
+    rescue ClosedQueueError
+      CLOSED
+    end
+  end
+end
