@@ -9,6 +9,7 @@
 #include "waitlist.h"
 
 static VALUE cQueue = Qnil;
+static const char *const DEFAULT_REASON = "an item in a queue";
 
 struct queue {
   VALUE *items;                 /* ring; NULL until the first push */
@@ -17,6 +18,8 @@ struct queue {
   bool closed;
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
+  VALUE owner;                  /* the pool ... it is part of, for reports; or Qnil */
+  const char *reason;           /* what shifters wait for: interned, or DEFAULT_REASON */
 };
 
 static VALUE *item_at(struct queue *queue, size_t index) {
@@ -29,12 +32,14 @@ static void queue_mark(void *pointer) {
   for (size_t i = 0; i < queue->length; i++) rb_gc_mark_movable(*item_at(queue, i));
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
+  rb_gc_mark_movable(queue->owner);
 }
 
 static void queue_compact(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
+  queue->owner = rb_gc_location(queue->owner);
 }
 
 static void queue_free(void *pointer) {
@@ -69,6 +74,8 @@ static VALUE Queue_allocate(VALUE klass) {
 
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
+  queue->owner = Qnil;
+  queue->reason = DEFAULT_REASON;
   return self;
 }
 
@@ -130,6 +137,17 @@ static VALUE Queue_initialize(int argc, VALUE *argv, VALUE self) {
   return self;
 }
 
+/* A pool is a queue of what it has: its waiters are then known by what they really wait for. */
+static VALUE Queue_serve(VALUE self, VALUE owner, VALUE reason) {
+  struct queue *queue = get(self);
+
+  queue->reason = rb_id2name(rb_intern_str(StringValue(reason)));
+  RB_OBJ_WRITE(self, &queue->owner, owner);
+  return self;
+}
+
+static VALUE Queue_owner(VALUE self) { return get(self)->owner; }
+
 static void check_open(struct queue *queue) {
   if (queue->closed) rb_raise(eClosedQueue, "queue closed");
 }
@@ -186,7 +204,7 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
   if (queue->closed && !queue->length) rb_raise(eClosedQueue, "queue closed");
   do {
     unsigned flushes = queue->flushes;
-    VALUE value = waitlist_park(&queue->shifters, self, "an item in a queue");
+    VALUE value = waitlist_park(&queue->shifters, self, queue->reason);
     bool for_item = NIL_P(value) && queue->length;     /* woken before it could be flushed */
     if (flushes != queue->flushes && !for_item) return value;
     if (queue->length) return take(queue);
@@ -290,6 +308,8 @@ void class_queue_init(void) {
 
   rb_define_alloc_func(klass, Queue_allocate);
   rb_define_method(klass, "initialize", Queue_initialize, -1);
+  rb_define_method(klass, "__serve", Queue_serve, 2);
+  rb_define_method(klass, "__owner", Queue_owner, 0);
   rb_define_method(klass, "push", Queue_push, 1);
   rb_define_method(klass, "<<", Queue_push, 1);
   rb_define_method(klass, "enq", Queue_push, 1);
