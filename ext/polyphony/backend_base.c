@@ -625,8 +625,25 @@ bool backend_base_wake(struct backend_base *backend) {
 
 /* ---- switching ------------------------------------------------------------------------------ */
 
+/* Polls with nothing pending and nobody runnable: only another thread can wake it, and none has
+ * (raise and kill come as interrupts, which it sees when it has the GVL again). */
+static bool stuck_p(VALUE thread) {
+  struct backend_base *backend = backend_base_of_thread(thread);
+
+  return backend && backend->polling && !backend->runqueue.length && !pending_p(backend) &&
+         !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
+}
+
+/* Nobody else is left who could do anything: idle threads of a pool do not count. */
 static bool alone_p(void) {
-  return RARRAY_LEN(rb_funcall(rb_cThread, id_list, 0)) <= 1;
+  VALUE threads = rb_funcall(rb_cThread, id_list, 0);
+  VALUE self = rb_thread_current();
+
+  for (long i = 0; i < RARRAY_LEN(threads); i++) {
+    VALUE thread = RARRAY_AREF(threads, i);
+    if (thread != self && !stuck_p(thread)) return false;
+  }
+  return true;
 }
 
 static VALUE deadlock_error(struct backend_base *backend) {
@@ -642,6 +659,13 @@ static VALUE deadlock_error(struct backend_base *backend) {
   return rb_exc_new_str(eDeadlock, text);
 }
 
+/* The last one to run out of work may be a helper: it is the main thread that is told. */
+static void report_deadlock(void) {
+  struct backend_base *main = backend_base_of_thread(rb_thread_main());
+
+  backend_base_schedule(main->root, deadlock_error(main), RESUME_RAISE);
+}
+
 /* Nothing can run, nothing is pending. Puts somebody into the queue who can make sense of it;
  * false when only another thread can help, and there is one. */
 static bool resolve_idleness(struct backend_base *backend, struct fiber_state *self,
@@ -650,7 +674,7 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else if (alone_p()) backend_base_schedule(root, deadlock_error(backend), RESUME_RAISE);
+  else if (alone_p()) report_deadlock();
   else return false;
   return true;
 }
