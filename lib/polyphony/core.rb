@@ -16,6 +16,8 @@ require 'polyphony/core/await'
 require 'polyphony/core/messaging'
 require 'polyphony/core/pipe'
 require 'polyphony/core/fork'
+require 'polyphony/core/per_process'
+require 'polyphony/core/throttler'
 require 'polyphony/core/global_api'
 
 # Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and
