@@ -8,6 +8,7 @@ class TestResourcePool < Polyphony::TestCase
   include Polyphony::CancelEverywhere
 
   on_every_driver
+  time_limit 120
 
   Pool = Polyphony::ResourcePool
 

@@ -8,6 +8,7 @@ class TestThreadPool < Polyphony::TestCase
   include Polyphony::CancelEverywhere
 
   on_every_driver
+  time_limit 120
 
   class Boom < StandardError; end
 
