@@ -20,6 +20,7 @@ require 'polyphony/core/per_process'
 require 'polyphony/core/throttler'
 require 'polyphony/core/resource_pool'
 require 'polyphony/core/thread_pool'
+require 'polyphony/core/timer'
 require 'polyphony/core/global_api'
 
 # Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and

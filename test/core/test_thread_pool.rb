@@ -182,8 +182,12 @@ class TestThreadPool < Polyphony::TestCase
 
   def test_nobody_hears_of_a_job_whose_caller_was_cancelled
     pool = pool(1)
+    begun = Polyphony::Queue.new
     go = Thread::Queue.new
-    assert_nil(move_on_after(0.005) { pool.process { go.pop; raise Boom } })
+    fiber = spin { pool.process { begun << true; go.pop; raise Boom } }
+    begun.shift
+    fiber.stop
+    fiber.await
     go << true
     wait_while_busy(pool)
     assert_nil sleep(0.002)
