@@ -213,7 +213,7 @@ class TestResourcePool < Polyphony::TestCase
     error = assert_raises(Pool::Exhausted) { pool.acquire(timeout: 0.001) { flunk } }
     first, reader, writer, maker = error.message.lines(chomp: true)
     assert_match(/\Ano resource was free within 0.001 s: .*3 of 3 in use, 2 made/, first)
-    assert_match(/\A  #<Fiber reader:.*test_resource_pool.rb:\d+ \(waiting\)> has "connection 1" since \d\.\d\d\d s\z/, reader)
+    assert_match(/\A  #<Fiber reader:.*#{__FILE__}:\d+ \(waiting\)> has "connection 1" since \d\.\d{3} s\z/, reader)
     assert_operator reader[/since (\S+)/, 1].to_f, :>=, 0.02
     assert_match(/#<Fiber writer:.* has "connection 2" since/, writer)
     assert_match(/#<Fiber maker:.* has one that is being made since/, maker)

@@ -118,9 +118,8 @@ class TestThrottler < Polyphony::TestCase
     throttler = throttler(0.002)
     times = Polyphony::Queue.new
     start = clock
-    threads = Array.new(3) do
-      Thread.new { [spin { 2.times { throttler.call { times << clock } } }, spin { throttler.call { times << clock } }].each(&:await) }
-    end
+    use = -> { throttler.call { times << clock } }
+    threads = Array.new(3) { Thread.new { [spin { 2.times { use.call } }, spin(&use)].each(&:await) } }
     all = Array.new(9) { times.shift }
     threads.each(&:join)
     assert_not_early start, all.sort, 0.002

@@ -67,8 +67,8 @@ module Polyphony
       Polyphony.backend_timer_loop(interval, &block)
     end
 
-    # Calls the block at most at a given rate, for ever; +break+ or StopIteration end it. Runs in the
-    # current fiber. A slow block is not made up for. The rate is given as to Throttler.new.
+    # Calls the block at most at a given rate, for ever; +break+ or StopIteration end it. Runs in
+    # the current fiber. A slow block is not made up for. The rate is given as to Throttler.new.
     # @param frequency [Numeric, nil] calls a second
     # @param rate [Numeric, nil] the same
     # @param interval [Numeric, nil] seconds from call to call

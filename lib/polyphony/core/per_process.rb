@@ -5,7 +5,7 @@ module Polyphony
   # its own, made by whoever asks for it first there.
   # @api private
   class PerProcess
-    # @yield [Object, nil] makes it, now and in each forked child; gets the one of the parent process
+    # @yield [Object, nil] makes it, now and in each forked child; gets the parent process's
     def initialize(&make)
       @make = make
       @lock = ::Thread::Mutex.new

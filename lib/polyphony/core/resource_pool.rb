@@ -2,8 +2,8 @@
 
 module Polyphony
   # Shares a few resources, connections for instance, between many fibers, of any threads. They are
-  # made when they are first needed, at most +limit+ of them; who comes when all are in use waits, in
-  # order of arrival. A forked child begins with an empty pool.
+  # made when they are first needed, at most +limit+ of them; who comes when all are in use waits,
+  # in order of arrival. A forked child begins with an empty pool.
   #
   # @example
   #   pool = Polyphony::ResourcePool.new(limit: 2) { Database.connect }
@@ -19,7 +19,8 @@ module Polyphony
     end
 
     # Ruby calls these by itself, to find out what an object can be used for.
-    CONVERSIONS = %i[to_ary to_hash to_int to_io to_open to_path to_proc to_regexp to_str to_sym].freeze
+    CONVERSIONS =
+      %i[to_ary to_hash to_int to_io to_open to_path to_proc to_regexp to_str to_sym].freeze
     private_constant :CONVERSIONS
 
     # @return [Integer] how many resources there can be
@@ -41,7 +42,7 @@ module Polyphony
 
     # Calls the block with a resource, which is the fiber's until the block ends, however it ends.
     # Within the block the fiber gets the same one again.
-    # @param timeout [Numeric, nil] how many seconds to wait for a free one. Making it is not included.
+    # @param timeout [Numeric, nil] how many seconds to wait for a free one, not for its making
     # @yield [Object] the resource
     # @return [Object] what the block returns
     # @raise [Exhausted] if none was free in time
@@ -80,9 +81,9 @@ module Polyphony
       idle&.each { |idle_slot| free(idle_slot) }
     end
 
-    # Nobody gets a resource any more; who waits for one gets Closed. Resources that are in use can be
-    # used on. If the block raises, those that are left are given to it when close is called again.
-    # @yield [Object] closes a resource: now those that nobody has, the others when they are given back
+    # Nobody gets a resource any more; who waits for one gets Closed. Resources that are in use can
+    # be used on. If the block raises, those that are left are for the next call of close.
+    # @yield [Object] closes a resource: now those that nobody has, the others when they come back
     # @return [self]
     def close(&dispose)
       @dispose = dispose || @dispose || proc {}
@@ -112,7 +113,8 @@ module Polyphony
 
     # @return [String]
     def inspect
-      "#<#{self.class} #{@held.size} of #{limit} in use, #{size} made, #{@stock.value.waiting} waiting>"
+      waiting = @stock.value.waiting
+      "#<#{self.class} #{@held.size} of #{limit} in use, #{size} made, #{waiting} waiting>"
     end
     alias to_s inspect
 

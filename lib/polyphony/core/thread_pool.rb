@@ -46,8 +46,8 @@ module Polyphony
     end
 
     # Runs the block in a thread and waits for it while other fibers run. If the wait is ended, a
-    # block that has not begun is not run; one that has begun goes on, and nobody hears of what
-    # it returns or raises: a thread cannot be stopped safely. Called in a thread of this same pool, it
+    # block that has not begun is not run; one that has begun goes on, and nobody hears of what it
+    # returns or raises: a thread cannot be stopped safely. Called in a thread of this same pool, it
     # just calls the block.
     # @return [Object] what the block returns
     # @raise [Exception] what the block raises; the backtrace goes on with that of the caller

@@ -2,8 +2,8 @@
 
 module Polyphony
   # Coarse sleeps and time limits: they end on a common grid, at most +resolution+ seconds late and
-  # never early, so that thousands of them need few wake-ups. It can be used in all fibers and threads
-  # at once, and has no fiber of its own: the backend's timers do the work.
+  # never early, so that thousands of them need few wake-ups. It can be used in all fibers and
+  # threads at once, and has no fiber of its own: the backend's timers do the work.
   #
   # @example Ten thousand connections, each with a limit of a minute or so
   #   timer = Polyphony::Timer.new(resolution: 1)
@@ -40,8 +40,8 @@ module Polyphony
       end
     end
 
-    # Calls the block again and again, until it breaks or the timer is stopped. Ticks that were missed
-    # are left out.
+    # Calls the block again and again, until it breaks or the timer is stopped. Ticks that were
+    # missed are left out.
     # @param interval [Numeric] seconds
     def every(interval)
       raise ArgumentError, 'every needs a block to run' unless block_given?
@@ -62,7 +62,8 @@ module Polyphony
     def cancel_after(interval, with_exception: Cancel, &block)
       raise ArgumentError, 'cancel_after needs a block to run' unless block
 
-      CancelScope.cancel_after(interval && on_grid(interval), with_exception) { |limit| within(limit, &block) }
+      period = interval && on_grid(interval)
+      CancelScope.cancel_after(period, with_exception) { |limit| within(limit, &block) }
     end
 
     # Runs the block for at most that long; then it is interrupted and +with_value+ returned.
@@ -71,7 +72,8 @@ module Polyphony
     def move_on_after(interval, with_value: nil, &block)
       raise ArgumentError, 'move_on_after needs a block to run' unless block
 
-      CancelScope.move_on_after(interval && on_grid(interval), with_value) { |limit| within(limit, &block) }
+      period = interval && on_grid(interval)
+      CancelScope.move_on_after(period, with_value) { |limit| within(limit, &block) }
     end
 
     # Starts the period of a limit again: of the innermost one of this timer that the current fiber

@@ -8,8 +8,8 @@ module Polyphony
     # @api private
     class Stock
       # @param pool [ResourcePool]
-      # @param inherited [Stock, nil] the parent process's. It is only kept: finalizers of what is in
-      #   it must not run here, as they would for instance log out of a connection in use there.
+      # @param inherited [Stock, nil] the parent process's. It is only kept: finalizers of what is
+      #   in it must not run here, they might log out of a connection that is in use there.
       def initialize(pool, inherited)
         @inherited = inherited
         @free = Queue.new.__serve(pool, 'a resource of a pool')
