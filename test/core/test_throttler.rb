@@ -279,6 +279,23 @@ class TestThrottler < Polyphony::TestCase
     assert_raises(LocalJumpError) { spin_loop(rate: 1000) { raise LocalJumpError }.await }
   end
 
+  def test_loops_that_are_ended_anywhere_leave_no_timer_and_no_fiber
+    cancel_everywhere do |run|
+      ticks = 0
+      run.scenario do
+        throttled_loop(10_000, count: 2) { snooze }
+        every(0.0001) { break if (ticks += 1) == 2 }
+        after(0.0001) { snooze }.await
+        spin_loop(rate: 10_000) { break if (ticks += 1) == 4 }.await
+      end
+      run.check do |finished|
+        assert_equal 4, ticks if finished
+        assert_equal 0, Thread.current.backend.stats[:pending_timers]
+        assert_empty Fiber.current.children
+      end
+    end
+  end
+
   def test_a_spin_loop_refuses_what_is_no_rate_at_the_call
     error = assert_raises(RuntimeError) { spin_loop(rate: -3) { flunk } }
     assert_includes error.message, '-3'
