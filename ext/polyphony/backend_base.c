@@ -676,9 +676,13 @@ bool backend_base_wake(struct backend_base *backend) {
 
 /* ---- switching ------------------------------------------------------------------------------ */
 
-static bool idle_p(struct backend_base *backend) {
+/* Polls with nothing pending and nobody runnable: only another thread can wake it, and none has
+ * (raise and kill come as interrupts, which it sees when it has the GVL again). */
+static bool stuck_p(VALUE thread) {
+  struct backend_base *backend = backend_base_of_thread(thread);
+
   return backend && backend->open && backend->polling && !backend->runqueue.length &&
-         !pending_p(backend);
+         !pending_p(backend) && !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
 }
 
 /* Whether no other thread can come to our help: there is none, or each of them waits as we do. */
@@ -687,7 +691,7 @@ static bool hopeless_p(void) {
 
   for (long i = 0; i < RARRAY_LEN(threads); i++) {
     VALUE thread = RARRAY_AREF(threads, i);
-    if (thread != self && !idle_p(backend_base_of_thread(thread))) return false;
+    if (thread != self && !stuck_p(thread)) return false;
   }
   return true;
 }
@@ -709,7 +713,6 @@ static VALUE deadlock_error(void) {
 static bool report_deadlock(struct backend_base *backend) {
   struct backend_base *main = backend_base_of_thread(rb_thread_main());
 
-  if (!main || !main->root || (main != backend && !idle_p(main))) main = backend;
   backend_base_schedule(main->root, deadlock_error(), RESUME_RAISE);
   return main == backend;
 }

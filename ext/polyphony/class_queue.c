@@ -15,6 +15,8 @@ enum policy { POLICY_WAIT, POLICY_DROP_OLDEST, POLICY_DROP_NEWEST, POLICY_ERROR,
 
 static const char *const policy_names[] = { "wait", "drop_oldest", "drop_newest", "error" };
 
+static const char *const DEFAULT_REASON = "an item in a queue";
+
 struct queue {
   VALUE *items;                 /* ring; NULL until the first push */
   size_t head, length, capacity;
@@ -27,6 +29,8 @@ struct queue {
   VALUE ending;                 /* what those get who wait for an item when it is closed */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
+  VALUE part_of;                /* the pool ... it is part of, for reports; or Qnil */
+  const char *reason;           /* what shifters wait for: interned, or DEFAULT_REASON */
 };
 
 static VALUE *item_at(struct queue *queue, size_t index) {
@@ -41,6 +45,7 @@ static void queue_mark(void *pointer) {
   rb_gc_mark_movable(queue->ending);
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
+  rb_gc_mark_movable(queue->part_of);
 }
 
 static void queue_compact(void *pointer) {
@@ -49,6 +54,7 @@ static void queue_compact(void *pointer) {
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
   queue->owner = rb_gc_location(queue->owner);
   queue->ending = rb_gc_location(queue->ending);
+  queue->part_of = rb_gc_location(queue->part_of);
 }
 
 static void queue_free(void *pointer) {
@@ -85,6 +91,8 @@ static VALUE Queue_allocate(VALUE klass) {
   queue->ending = Qnil;
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
+  queue->part_of = Qnil;
+  queue->reason = DEFAULT_REASON;
   return self;
 }
 
@@ -246,6 +254,17 @@ static VALUE Queue_initialize(int argc, VALUE *argv, VALUE self) {
   return self;
 }
 
+/* A pool is a queue of what it has: its waiters are then known by what they really wait for. */
+static VALUE Queue_serve(VALUE self, VALUE owner, VALUE reason) {
+  struct queue *queue = get(self);
+
+  queue->reason = rb_id2name(rb_intern_str(StringValue(reason)));
+  RB_OBJ_WRITE(self, &queue->part_of, owner);
+  return self;
+}
+
+static VALUE Queue_part_of(VALUE self) { return get(self)->part_of; }
+
 static VALUE Queue_push(VALUE self, VALUE item) {
   struct queue *queue = get(self);
 
@@ -276,7 +295,7 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
   if (closed_p(queue) && !queue->length) rb_raise(eClosedQueue, "queue closed");
   do {
     unsigned flushes = queue->flushes;
-    VALUE value = waitlist_park(&queue->shifters, self, "an item in a queue");
+    VALUE value = waitlist_park(&queue->shifters, self, queue->reason);
     bool for_item = NIL_P(value) && queue->length;     /* woken before it could be flushed */
     if (flushes != queue->flushes && !for_item) {
       wake_shifter(queue);      /* who came meanwhile took its item for ours */
@@ -420,6 +439,8 @@ void class_queue_init(void) {
   rb_define_alloc_func(klass, Queue_allocate);
   rb_undef_method(klass, "initialize_copy");  /* as of Thread::Queue: what would the copy hold? */
   rb_define_method(klass, "initialize", Queue_initialize, -1);
+  rb_define_method(klass, "__serve", Queue_serve, 2);
+  rb_define_method(klass, "__owner", Queue_part_of, 0);
   rb_define_method(klass, "push", Queue_push, 1);
   rb_define_method(klass, "<<", Queue_push, 1);
   rb_define_method(klass, "enq", Queue_push, 1);

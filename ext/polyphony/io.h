@@ -85,7 +85,7 @@ VALUE io_chain(int count, const VALUE *operations);
 
 /* io_time.c */
 VALUE io_sleep(int64_t nanoseconds);                   /* negative: for ever; resume value */
-VALUE io_timer_loop(int64_t nanoseconds);              /* yields at a fixed rate */
+VALUE io_timer_loop(int64_t period);                   /* yields at a fixed rate */
 int64_t io_period(VALUE seconds);                      /* of a timeout: nil -1, negative 0; raises */
 int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not a duration */
 

@@ -63,22 +63,31 @@ VALUE io_sleep(int64_t nanoseconds) {
   return sleep_until(backend, backend_base_now(backend) + nanoseconds);
 }
 
-/* Ticks stay on the grid of the first one; those that were missed are left out. */
-static int64_t next_tick(int64_t deadline, int64_t period, int64_t now) {
-  deadline += period;
-  if (deadline <= now && period > 0) deadline += (now - deadline) / period * period + period;
-  return deadline;
+/* What a busy machine may keep us waiting: epoll rounds up to milliseconds, and another process
+ * has the processor for some. A longer delay is of the program's own making. */
+static const int64_t JITTER = 20 * 1000 * 1000;
+
+/* The last tick of the grid up to that time. */
+static int64_t last_due(int64_t tick, int64_t period, int64_t now) {
+  return period > 0 && now > tick ? tick + (now - tick) / period * period : tick;
 }
 
-VALUE io_timer_loop(int64_t nanoseconds) {
+/* Ticks stay on the grid of the first one. Those that are late by jitter alone follow each other
+ * until they have caught up: a loop of 1 ms keeps its rate. Those that other fibers or a slow block
+ * made us miss are left out. */
+VALUE io_timer_loop(int64_t period) {
   struct backend_base *backend = backend_base_current();
-  int64_t deadline = backend_base_now(backend) + nanoseconds;
+  int64_t tick = backend_base_now(backend) + period;
 
-  if (nanoseconds < 0) rb_raise(rb_eArgError, "an interval cannot be negative");
+  if (period < 0) rb_raise(rb_eArgError, "an interval cannot be negative");
   for (;;) {
-    sleep_until(backend, deadline);
+    sleep_until(backend, tick);
+    int64_t started = backend_base_now(backend);
+    if (started - tick > JITTER) tick = last_due(tick, period, started);
     rb_yield_values(0);
-    deadline = next_tick(deadline, nanoseconds, backend_base_now(backend));
+    int64_t now = backend_base_now(backend);
+    if (now - started >= period) tick = last_due(tick, period, now);
+    tick += period;
   }
   return Qnil;
 }

@@ -27,6 +27,11 @@ require 'polyphony/core/request'
 require 'polyphony/core/messaging'
 require 'polyphony/core/pipe'
 require 'polyphony/core/fork'
+require 'polyphony/core/per_process'
+require 'polyphony/core/throttler'
+require 'polyphony/core/resource_pool'
+require 'polyphony/core/thread_pool'
+require 'polyphony/core/timer'
 require 'polyphony/core/global_api'
 
 # Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and

@@ -587,7 +587,7 @@ class TestFiberLife < Polyphony::TestCase
     out, err, = run_ruby(<<~RUBY)
       require 'polyphony'
       maps = -> { File.foreach('/proc/self/maps').count }
-      20.times { #{code} }
+      60.times { #{code} } # with more objects alive the GC comes less often, and it settles later
       before = maps.call
       40.times { #{code} }
       puts before, maps.call

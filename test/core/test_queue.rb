@@ -524,4 +524,16 @@ class TestQueue < Polyphony::TestCase
     GC.start
     assert_equal Array.new(100) { |i| "item #{i}" }, @queue.shift_all
   end
+
+  def test_a_queue_that_is_part_of_something_says_what_its_shifters_wait_for
+    assert_nil @queue.__owner
+    assert_same @queue, @queue.__serve(:pool, 'a resource of a pool')
+    assert_equal :pool, @queue.__owner
+    fiber = waiting { @queue.shift }
+    assert_equal 'a resource of a pool', fiber.__wait_reason
+    @queue << :item
+    assert_equal :item, fiber.await
+    assert_raises(TypeError) { @queue.__serve(:pool, 1) }
+    assert_equal :pool, @queue.__owner
+  end
 end

@@ -463,6 +463,61 @@ class TestSwitching < Polyphony::TestCase
     assert_equal ":woken\n", out, err
   end
 
+  def test_threads_that_wait_for_work_do_not_hide_a_deadlock
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      work = Polyphony::Queue.new
+      thread = Thread.new { work.shift }
+      Thread.pass until work.pending?
+      begin
+        Polyphony::Queue.new.shift
+      rescue Polyphony::Deadlock
+        puts 'told while another thread waits'
+      end
+      work << :done
+      p thread.value
+    RUBY
+    assert_equal "told while another thread waits\n:done\n", out, err
+  end
+
+  def test_the_main_thread_is_told_of_a_deadlock_when_another_thread_comes_to_rest_last
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      work = Polyphony::Queue.new
+      thread = Thread.new { sleep 0.02; work.shift }
+      begin
+        Polyphony::Queue.new.shift
+      rescue Polyphony::Deadlock => e
+        puts e.message.lines.last, thread.alive?
+      end
+      work << :done
+      p thread.value
+    RUBY
+    assert_equal "  the main fiber waits for an item in a queue\ntrue\n:done\n", out, err
+  end
+
+  def test_a_thread_that_is_about_to_be_raised_in_may_still_help
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      answer = Polyphony::Queue.new
+      20.times do
+        started = Polyphony::Queue.new
+        thread = Thread.new do
+          Polyphony::Queue.new.tap { |queue| started << queue }.shift
+        rescue ArgumentError
+          answer << :rescued
+        end
+        queue = started.shift
+        sleep 0.001 until queue.pending?
+        thread.raise(ArgumentError)
+        answer.shift
+        thread.join
+      end
+      puts 'helped'
+    RUBY
+    assert_equal "helped\n", out, err
+  end
+
   private
 
   def wait_for_schedule

@@ -12,6 +12,11 @@ class TestTimers < Polyphony::TestCase
     clock - start
   end
 
+  def keep_busy(seconds)
+    deadline = clock + seconds
+    nil until clock > deadline
+  end
+
   # --- order -----------------------------------------------------------------------------------------
 
   def test_sleepers_wake_in_the_order_of_their_deadlines
@@ -199,6 +204,33 @@ class TestTimers < Polyphony::TestCase
     assert_operator totals.min, :<, 0.052, 'the time of the block was added'
   end
 
+  def test_a_short_delay_from_outside_loses_no_tick
+    skip 'needs a machine that is not slowed down' if PATIENCE > 1
+    totals = Array.new(5) do
+      ticks = 0
+      elapsed do
+        Polyphony.backend_timer_loop(0.003) do
+          break if (ticks += 1) == 10
+
+          spin { keep_busy(0.01) } if ticks == 2
+        end
+      end
+    end
+    assert_operator totals.min, :>=, 0.03
+    assert_operator totals.min, :<, 0.0385, 'ticks were left out'
+  end
+
+  def test_a_long_delay_from_outside_makes_no_burst_of_ticks
+    times = []
+    Polyphony.backend_timer_loop(0.003) do
+      times << clock
+      spin { keep_busy(0.05) } if times.size == 1
+      break if times.size == 4
+    end
+    assert_operator times[1] - times[0], :>=, 0.05
+    assert_operator times[3] - times[1], :>=, 0.003
+  end
+
   def test_timer_loop_returns_what_it_is_broken_with
     assert_equal(7, Polyphony.backend_timer_loop(0.001) { break 7 })
     assert_equal(7, every(0.001) { break 7 })
@@ -228,6 +260,63 @@ class TestTimers < Polyphony::TestCase
 
   def test_timer_loop_without_a_block_is_an_enumerator
     assert_kind_of Enumerator, Polyphony.backend_timer_loop(0.001)
+  end
+
+  # That they are not late either is for bench/micro/every.rb to say.
+  def test_none_of_a_thousand_ticks_of_a_millisecond_is_early
+    ticks = 0
+    early = []
+    start = clock
+    every(0.001) do
+      ticks += 1
+      early << ticks if clock - start < ticks * 0.001
+      break if ticks == 1000
+    end
+    assert_empty early
+  end
+
+  def test_every_can_be_ended_by_a_time_limit_and_by_a_stop
+    assert_equal(:limit, move_on_after(0.005, with_value: :limit) { every(0.001) { nil } })
+    ticks = 0
+    fiber = spin { every(0.001) { ticks += 1 } }
+    snooze until ticks == 2
+    fiber.stop(:stopped)
+    assert_equal :stopped, fiber.await
+    assert_equal 0, Thread.current.backend.stats[:pending_timers]
+  end
+
+  def test_an_error_in_a_tick_is_raised
+    assert_raises(IOError) { every(0.001) { raise IOError } }
+    assert_equal 0, Thread.current.backend.stats[:pending_timers]
+  end
+
+  def test_every_refuses_what_is_no_interval_with_the_value
+    [nil, 0, 0.0, -1, -0.5, Float::NAN].each do |interval|
+      error = assert_raises(ArgumentError, interval.inspect) { every(interval) { break } }
+      assert_includes error.message, interval.inspect
+    end
+    assert_raises(TypeError) { every('1') { break } }
+  end
+
+  def test_after_refuses_what_is_no_duration_at_the_call
+    [nil, -1, -0.5, Float::NAN].each do |interval|
+      error = assert_raises(ArgumentError, interval.inspect) { after(interval) { flunk } }
+      assert_includes error.message, interval.inspect
+    end
+    assert_raises(ArgumentError) { after(1) }
+    assert_empty Fiber.current.children
+  end
+
+  def test_after_zero_seconds_is_soon
+    assert_equal :done, after(0) { :done }.await
+  end
+
+  def test_what_was_put_off_can_be_stopped
+    fiber = after(100) { flunk }
+    snooze
+    fiber.stop(:given_up)
+    assert_equal :given_up, fiber.await
+    assert_equal 0, Thread.current.backend.stats[:pending_timers]
   end
 
   def test_after_runs_its_block_later_in_a_fiber

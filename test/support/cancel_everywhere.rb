@@ -99,19 +99,21 @@ module Polyphony
         return false if fiber.dead?
 
         wait_until_runnable(fiber, MOST_TURNS)
+        return false if fiber.dead? # another thread woke it, and it ran on unseen
+
         Kernel.raise "wait point #{@point} is not left within #{MOST_TURNS} turns" unless fiber.state == :runnable
 
         snooze
         true
       end
 
-      # Now and then the whole thread rests, fibers and all: the kernel may be at work elsewhere.
+      # Now and then the whole thread rests, fibers and all: the kernel may be at work elsewhere, or
+      # another thread, which may wake the fiber then.
       def wait_until_runnable(fiber, turns)
         turns.times do |turn|
-          return if fiber.state == :runnable
+          return if %i[runnable dead].include?(fiber.state)
 
-          Watchdog::STOCK_SLEEP.bind_call(self, 0.0002) if turn % 100 == 99
-          snooze
+          turn % 100 == 99 ? Watchdog::STOCK_SLEEP.bind_call(self, 0.0002) : snooze
         end
       end
 

@@ -190,7 +190,8 @@ module Polyphony
     #   @return [Object] what the fiber was scheduled with meanwhile, normally nil
 
     # @!method timer_loop(seconds)
-    #   Calls the block at a fixed rate, for ever; ticks that were missed are left out.
+    #   Calls the block at a fixed rate, for ever. Ticks that a slow block or another fiber made it
+    #   miss are left out; a wake-up that is late by less than 20 ms is made up for.
     #   @yield
     #   @return [Enumerator] without a block
 

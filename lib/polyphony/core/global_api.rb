@@ -12,6 +12,12 @@ module Polyphony
       raise unless e.reason == :break
     end
 
+    # @!visibility private
+    # What is no number but divides like one may be a duration, too: the backend finds out.
+    def self.duration?(interval)
+      interval.is_a?(Numeric) ? interval >= 0 : !interval.nil?
+    end
+
     private
 
     # @!method spin(tag = nil)
@@ -35,8 +41,12 @@ module Polyphony
     # Runs the block in a fiber after a while.
     # @param interval [Numeric] seconds
     # @return [Fiber]
+    # @raise [ArgumentError] for nil and for what is negative
     def after(interval, &block)
       raise ArgumentError, 'after needs a block to run' unless block
+      unless GlobalAPI.duration?(interval)
+        raise ArgumentError, "after needs 0 seconds or more, got #{interval.inspect}"
+      end
 
       spin do
         Polyphony.backend_sleep(interval)
@@ -45,19 +55,52 @@ module Polyphony
     end
 
     # Calls the block at a fixed rate, for ever; ticks that were missed are left out. +break+ ends
-    # it. Runs in the current fiber: to go on meanwhile, spin it.
+    # it. Runs in the current fiber: to go on meanwhile, spin it. See Backend#timer_loop.
     # @param interval [Numeric] seconds
     # @return [Enumerator] without a block
+    # @raise [ArgumentError] for nil and for what is not positive
     def every(interval, &block)
+      unless GlobalAPI.duration?(interval) && interval != 0
+        raise ArgumentError, "every needs a positive interval, got #{interval.inspect}"
+      end
+
       Polyphony.backend_timer_loop(interval, &block)
     end
 
+    # Calls the block at most at a given rate, for ever; +break+ or StopIteration end it. Runs in
+    # the current fiber. A slow block is not made up for. The rate is given as to Throttler.new.
+    # @param frequency [Numeric, nil] calls a second
+    # @param rate [Numeric, nil] the same
+    # @param interval [Numeric, nil] seconds from call to call
+    # @param count [Integer, nil] how many calls; nil: for ever
+    # @return [Object] nil after +count+ calls; else what +break+ or StopIteration brought
+    # @raise [RuntimeError] unless one of the first three is given, and positive
+    def throttled_loop(frequency = nil, rate: nil, interval: nil, count: nil)
+      raise ArgumentError, 'throttled_loop needs a block to run' unless block_given?
+      unless count.nil? || (count.is_a?(Integer) && count >= 0)
+        raise ArgumentError, "count must be 0 or more, got #{count.inspect}"
+      end
+
+      given = { frequency: frequency, rate: rate, interval: interval }.compact
+      throttler = Throttler.new(given.keys == [:frequency] ? frequency : given)
+      (1..count).each { throttler.call { yield } }
+      nil
+    rescue StopIteration => e
+      e.result
+    end
+
     # Calls the block in a fiber, for ever; +break+ or StopIteration end it.
+    # @param tag [Object] see spin
+    # @param rate [Numeric, nil] how often in a second, at most
+    # @param interval [Numeric, nil] the same as seconds from call to call
     # @return [Fiber]
-    def spin_loop(tag = nil, &block)
+    # @raise [RuntimeError] if both are given, or one that is not positive
+    def spin_loop(tag = nil, rate: nil, interval: nil, &block)
       raise ArgumentError, 'spin_loop needs a block to run' unless block
 
-      spin(tag) { GlobalAPI.loop_until_break(block) }
+      throttler = Throttler.new({ rate: rate, interval: interval }.compact) if rate || interval
+      body = throttler ? proc { throttler.call { block.call } } : block
+      spin(tag) { GlobalAPI.loop_until_break(body) }
     end
 
     # Runs the block for at most that long; then it is interrupted and +with_value+ returned.

@@ -41,7 +41,7 @@ module Polyphony
       private
 
       def named(subject)
-        (subject.owner if subject.respond_to?(:owner)) || subject
+        (subject.__owner if subject.is_a?(Queue)) || (subject.owner if subject.respond_to?(:owner)) || subject
       end
 
       def origin(fiber)

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+module Polyphony
+  class ThreadPool
+    # A block for a thread of a pool, and what became of it.
+    # @api private
+    class Job
+      OWN_FRAMES = File.expand_path('../..', __dir__)
+      private_constant :OWN_FRAMES
+
+      # @param block [Proc]
+      def initialize(block)
+        @block = block
+        @ended = Event.new
+      end
+
+      # Runs the block, in a fiber of its own: what it spins ends with it, and an error that comes
+      # late cannot hit the next job.
+      def run
+        @value = ::Fiber.current.spin(:job, &@block).await
+        @returned = true
+      rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
+        @error = e
+      end
+
+      # Tells whoever waits that it has run, or that its thread was killed.
+      def finish
+        @finished = true
+        @ended.signal
+      end
+
+      # @return [Boolean]
+      def finished?
+        @finished
+      end
+
+      # Waits until it has run.
+      # @return [Object] what the block returned
+      def value
+        @ended.await
+        raise with_callers_frames(@error) if @error
+        raise ThreadError, 'the thread that ran this job was killed' unless @returned
+
+        @value
+      end
+
+      private
+
+      # A copy, because the error may be frozen, or one that is raised again and again.
+      def with_callers_frames(error)
+        frames = caller.reject { |frame| frame.start_with?(OWN_FRAMES) }
+        error.dup.tap { |copy| copy.set_backtrace([*error.backtrace, *frames]) }
+      end
+    end
+
+    # A job that nobody waits for.
+    # @api private
+    class Cast < Job
+      # @param block [Proc]
+      # @param fiber [Fiber] who wants it done
+      def initialize(block, fiber)
+        super(block)
+        @fiber = fiber
+      end
+
+      # An error is raised in the fiber, as that of a child would be; when that has ended, in the
+      # main fiber of the program. When that one never waits, there is only the standard error.
+      def finish
+        super
+        return unless @error
+
+        fiber = [@fiber, ::Thread.main.main_fiber].find { |f| f && !f.dead? }
+        fiber ? fiber.schedule(@error) : $stderr.write(@error.full_message)
+      end
+    end
+  end
+end
