@@ -92,6 +92,12 @@ class TestBacktrace < Polyphony::TestCase
     assert_match(/got 1/, assert_raises(TypeError) { fiber.set_caller(1) }.message)
   end
 
+  def test_fibers_of_the_words_are_located_where_they_were_spun
+    here = "#{__FILE__}:#{__LINE__ + 1}"
+    fibers = [after(5) { 1 }, spin_loop { sleep }, spin { sleep }]
+    assert_equal [here] * 3, fibers.map(&:location)
+  end
+
   def test_a_frozen_exception_passes
     error = IOError.new('frozen').freeze
     assert_equal 'frozen', assert_raises(IOError) { in_a_child { raise error }.await }.message

@@ -97,13 +97,15 @@ module Polyphony
       current == :dead ? nil : current == :running
     end
 
-    # @return [String] where its block is written; (root) for a main fiber, (unknown) for a block
-    #   that is not written in Ruby and for a fiber that is not ours
+    # @return [String] where its block is written, or where it was spun if the block is the library's own,
+    #   as with after; (root) for a main fiber, (unknown) for a block that is not written in Ruby and
+    #   for a fiber that is not ours
     def location
-      block = __block
-      return main? ? '(root)' : '(unknown)' unless block
+      return main? ? '(root)' : '(unknown)' unless __block
 
-      block.source_location&.join(':') || '(unknown)'
+      place = __block.source_location&.join(':')
+      place = caller.first&.slice(/\A.*?:\d+/) if place&.start_with?(Backtrace::DIR)
+      place || '(unknown)'
     end
 
     # @return [String] tag, location and state; Ruby's own text for a fiber that is not ours

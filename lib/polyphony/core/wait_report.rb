@@ -40,8 +40,14 @@ module Polyphony
 
       private
 
+      # Ours are asked, not others: a pool says that it responds to everything.
       def named(subject)
-        (subject.__owner if subject.is_a?(Queue)) || (subject.owner if subject.respond_to?(:owner)) || subject
+        owner = case subject
+                when Queue then subject.__owner || subject.owner
+                when WaitList then subject.owner
+                when Event then subject.respond_to?(:owner) && subject.owner
+                end
+        owner || subject
       end
 
       def origin(fiber)
