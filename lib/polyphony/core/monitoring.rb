@@ -34,7 +34,7 @@ module Polyphony
       if dead?
         (monitor.is_a?(Fiber) ? monitor.monitor_mailbox : monitor) << [self, result]
       elsif !__monitors&.any? { |other| other.equal?(monitor) }
-        self.__monitors = [*__monitors, monitor]
+        self.__monitors = __monitors ? [*__monitors, monitor] : [monitor]
       end
       self
     end
