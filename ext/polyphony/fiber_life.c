@@ -120,6 +120,7 @@ static VALUE shut_down_children(struct fiber_state *fiber, bool graceful, VALUE 
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
+    if (is_a(error, eDeadlock)) return error;   /* it will never end */
     if (is_a(error, eTerminate) || is_a(error, eMoveOn)) *stop = error;
     else if (NIL_P(first)) first = error;
   }

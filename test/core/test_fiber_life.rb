@@ -455,6 +455,22 @@ class TestFiberLife < Polyphony::TestCase
     assert_same Fiber.current, Fiber.current.shutdown_all_children
   end
 
+  def test_a_child_that_can_never_end_is_a_deadlock_and_no_hang
+    out, err, status = run_ruby(<<~RUBY, timeout: 10)
+      require 'polyphony'
+      spin(:stuck) do
+        sleep
+      ensure
+        puts 'told to end'
+        Polyphony::Queue.new.shift
+      end
+      snooze
+    RUBY
+    refute status.success?
+    assert_equal "told to end\n", out
+    assert_match(/no fiber can ever run again.*stuck.* waits for an item in a queue/m, err)
+  end
+
   def test_graceful_shutdown_is_told_to_the_children
     flags = []
     2.times do
@@ -579,8 +595,9 @@ class TestFiberLife < Polyphony::TestCase
 
   # --- at large --------------------------------------------------------------------------------------
 
-  # Stacks of ended fibers go back when the GC runs, so the number settles; Ruby's pool of them may
-  # double once more when a collection comes late. It must stay far from vm.max_map_count, 65,530 by default. In a process of its own: others here had many fibers.
+  # Stacks of ended fibers go back when the GC runs, so the number settles, at a level that depends
+  # on when it runs; it must stay far from vm.max_map_count, 65,530 by default. If none went back, the
+  # second part alone would add 80,000. In a process of its own: others here had many fibers.
   def assert_settled_maps(code)
     skip 'no /proc/self/maps' unless File.exist?('/proc/self/maps')
     heavy
@@ -594,7 +611,7 @@ class TestFiberLife < Polyphony::TestCase
     RUBY
     before, after = out.lines.map(&:to_i)
     assert after, err
-    assert_operator after, :<=, before * 2.1
+    assert_operator after, :<=, before + 10_000
     assert_operator after, :<, 20_000
   end
 

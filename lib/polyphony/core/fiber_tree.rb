@@ -20,6 +20,44 @@ module Polyphony
       attach_to(thread.main_fiber)
     end
 
+    # Makes another fiber a child of this one.
+    # @param child [Fiber]
+    # @return [self]
+    # @raise [FiberError] if this one has ended or is a descendant of it
+    def add_child(child)
+      child.attach_to(self)
+      self
+    end
+
+    # Gives a child to the thread's main fiber, as detach does.
+    # @param child [Fiber]
+    # @return [self]
+    # @raise [FiberError] if it is no child of this fiber
+    def remove_child(child)
+      unless equal?(child.parent)
+        Kernel.raise FiberError, "#{child.inspect} is no child of #{inspect}"
+      end
+
+      child.detach
+      self
+    end
+
+    # Makes this fiber a child of another one, which is told in its monitor_mailbox when it ends. An
+    # error comes there, too, instead of being raised in the parent.
+    # @param parent [Fiber]
+    # @return [self]
+    def attach_and_monitor(parent)
+      attach_to(parent).monitor(parent)
+    end
+
+    # Gives all children to another fiber.
+    # @param parent [Fiber]
+    # @return [self]
+    def attach_all_children_to(parent)
+      children.each { |child| child.attach_to(parent) }
+      self
+    end
+
     # Stops all children without waiting for them.
     # @param graceful [Boolean] sets their graceful_shutdown? flag
     # @return [self]

@@ -18,6 +18,15 @@ module Polyphony
       interval.is_a?(Numeric) ? interval >= 0 : !interval.nil?
     end
 
+    # @!visibility private
+    def self.run_with_children(block)
+      block.call.tap { Fiber.current.await_all_children }
+    rescue LocalJumpError => e
+      raise unless e.reason == :break
+
+      e.exit_value
+    end
+
     private
 
     # @!method spin(tag = nil)
@@ -115,6 +124,26 @@ module Polyphony
     # @param with_exception [Class, Array, String, Exception] class, [class, message], message
     def cancel_after(interval, with_exception: Cancel, &block)
       CancelScope.cancel_after(interval, with_exception, &block)
+    end
+
+    # Answers for the ends of children. See Fiber#supervise.
+    def supervise(*fibers, **options, &block)
+      Fiber.current.supervise(*fibers, **options, &block)
+    end
+
+    # Runs the block in a fiber, and waits for that one and for the fibers that the block has spun.
+    # If one fails, the others are ended and the error is raised. +break+ ends them as well.
+    # @return [Object] what the block returns
+    # @raise [RuntimeError] without a block
+    # @example
+    #   spin_scope do
+    #     spin { fetch(:a) }
+    #     spin { fetch(:b) }
+    #   end
+    def spin_scope(&block)
+      raise 'spin_scope needs a block to run' unless block
+
+      Polyphony.scope { |scope| scope.spin { GlobalAPI.run_with_children(block) }.await }
     end
 
     # Runs the block; a stop, a cancel, a time limit that comes meanwhile takes effect at its end.

@@ -2,9 +2,8 @@
 
 require_relative 'seed_case'
 
-# Programs of the "Overview" whose words are not all here yet. When restart, Fiber.select, supervise and the
-# pools are: git mv test/seeds/seed_pending.rb test/seeds/test_seed_pending.rb
-class TestSeedPending < Polyphony::SeedCase
+# Programs of the "Overview" about restarting, choosing, supervising, and pools.
+class TestSeed001Control < Polyphony::SeedCase
   on_every_driver
 
   def test_a_fiber_is_stopped_and_restarted
