@@ -92,23 +92,25 @@ module Polyphony
 
         # For ever, if only the end wakes it: then it is ended while it waits, as in the other case.
         wait_until_runnable(fiber, MOST_TURNS / 50) if @woken
-        true
+        !fiber.dead?
       end
 
       def run_once(fiber)
         return false if fiber.dead?
 
         wait_until_runnable(fiber, MOST_TURNS)
+        return false if fiber.dead?
         Kernel.raise "wait point #{@point} is not left within #{MOST_TURNS} turns" unless fiber.state == :runnable
 
         snooze
         true
       end
 
-      # Now and then the whole thread rests, fibers and all: the kernel may be at work elsewhere.
+      # Now and then the whole thread rests, fibers and all: the kernel may be at work elsewhere. What
+      # another thread wakes may run, and end, while the controller snoozes.
       def wait_until_runnable(fiber, turns)
         turns.times do |turn|
-          return if fiber.state == :runnable
+          return if %i[runnable dead].include?(fiber.state)
 
           Watchdog::STOCK_SLEEP.bind_call(self, 0.0002) if turn % 100 == 99
           snooze
