@@ -207,12 +207,24 @@ struct backend_base *backend_base_of_thread(VALUE thread) {
   return NIL_P(object) ? NULL : backend_base_of(object);
 }
 
+/* Messages for a thread whose first fiber was not known yet. */
+static void take_early_mail(VALUE thread, VALUE root) {
+  VALUE mail = rb_ivar_get(thread, id_early_mail);
+
+  if (NIL_P(mail)) return;
+  struct fiber_state *fiber = fiber_state_of(root);
+  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, mail);
+  rb_ivar_set(thread, id_early_mail, Qnil);
+}
+
 /* A thread's root fiber cannot be asked for. It is noted when the thread begins, or when the gem
  * is loaded; else whoever comes first to a switchpoint is taken for it. */
 void backend_base_note_root(void) {
   VALUE thread = rb_thread_current();
 
-  if (NIL_P(rb_ivar_get(thread, id_root))) rb_ivar_set(thread, id_root, rb_fiber_current());
+  if (!NIL_P(rb_ivar_get(thread, id_root))) return;
+  rb_ivar_set(thread, id_root, rb_fiber_current());
+  take_early_mail(thread, rb_fiber_current());
 }
 
 static void set_root(struct backend_base *backend, struct fiber_state *fiber) {
@@ -270,6 +282,7 @@ static void find_root(struct backend_base *backend, struct fiber_state *fiber) {
   RB_OBJ_WRITTEN(root->self, Qundef, backend->self);
   set_root(backend, root);
   backend->current = root;
+  if (NIL_P(noted)) take_early_mail(backend->thread, root->fiber);
 }
 
 static struct fiber_state *adopt_current(struct backend_base *backend, VALUE current) {
@@ -465,10 +478,9 @@ VALUE backend_base_shift_exception(struct fiber_state *fiber) {
   return exception;
 }
 
-/* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
- * the fiber runs. Further exceptions move up. */
-bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  update_links(fiber->backend);
+/* A plain wake that the exception had replaced is no loss, because the fiber runs. Further
+ * exceptions move up. */
+bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
   if (fiber->incoming == exception) {
     fiber->incoming = Qundef;
     return true;
@@ -483,6 +495,22 @@ bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
     }
   }
   return drop_pending(fiber, exception);
+}
+
+bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
+  update_links(fiber->backend);
+  return backend_base_withdraw(fiber, exception);
+}
+
+/* Who waits is not running, whatever a handler or hook does on top of it. */
+bool backend_base_runs_p(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+
+  if (!backend || !backend->open || backend->polling || backend->in_handler) return false;
+  struct fiber_state *up = backend->current;
+  if (up->wait_reason) return false;
+  while (up && up != fiber) up = up->resumer;
+  return up != NULL;
 }
 
 /* ---- polling -------------------------------------------------------------------------------- */
@@ -560,9 +588,15 @@ static int64_t time_to_wait(struct backend_base *backend) {
   return left > 0 ? left : 0;
 }
 
-static VALUE check_ints(VALUE nothing) {
+/* Somebody may have called Thread#raise, or be about to: what is meant for the fiber that runs, or
+ * for those that wait, is not to hit whoever runs next. */
+static VALUE check_ints(VALUE argument) {
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  while (backend->interrupters) rb_thread_schedule();
+  backend->interrupted = false;
   rb_thread_check_ints();
-  return nothing;
+  return Qnil;
 }
 
 /* It was woken for the wait that an exception ends now: the next one is not to end at once. */
@@ -577,7 +611,7 @@ static void check_interrupts(struct backend_base *backend) {
   int state;
 
   backend->in_handler = true;
-  rb_protect(check_ints, Qnil, &state);
+  rb_protect(check_ints, (VALUE)backend, &state);
   backend->in_handler = false;
   if (!state) return;
   VALUE error = rb_errinfo();
@@ -626,7 +660,12 @@ bool backend_base_wake(struct backend_base *backend) {
 /* ---- switching ------------------------------------------------------------------------------ */
 
 static bool alone_p(void) {
-  return RARRAY_LEN(rb_funcall(rb_cThread, id_list, 0)) <= 1;
+  VALUE threads = rb_funcall(rb_cThread, id_list, 0);
+  long count = 0;
+
+  for (long i = 0; i < RARRAY_LEN(threads); i++)
+    if (!RTEST(rb_ivar_get(RARRAY_AREF(threads, i), id_helper))) count++;
+  return count <= 1;
 }
 
 static VALUE deadlock_error(struct backend_base *backend) {
@@ -836,6 +875,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   VALUE value;
 
   refuse_in_handler(backend);
+  if (backend->interrupted) check_ints((VALUE)backend);
   if (self->incoming != Qundef) {
     VALUE incoming = self->incoming;
     self->incoming = Qundef;
@@ -952,7 +992,8 @@ static void close_others(struct backend_base *mine) {
 static void reopen(struct backend_base *backend) {
   struct fiber_state *fiber = running(backend);
 
-  backend->in_handler = backend->polling = false;
+  backend->in_handler = backend->polling = backend->interrupted = false;
+  backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
   forget_waiting(backend);
   int rc = loop_after_fork(&backend->loop);
