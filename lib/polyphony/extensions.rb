@@ -3,4 +3,5 @@
 require 'polyphony/extensions/kernel'
 require 'polyphony/extensions/io'
 require 'polyphony/extensions/thread'
+require 'polyphony/extensions/timeout'
 require 'polyphony/extensions/exit'

@@ -22,6 +22,8 @@ class TestExamples < Polyphony::TestCase
     'threads' => [/^squares: 0 1 4 9 .* 196 225$/, 'the main thread was free meanwhile: true'],
     'timeouts' => ['in time:   finished', 'too slow:  gave_up', 'nested:    inner limit was over first',
                    'an error:  nobody answers', 'idle time: received 01234, then silence'],
+    'waiting_for_threads' => ['after 10 ms: nil', 'the sum:     42', 'ticked meanwhile: true', 'an error:    the disk is full',
+                              "the worker:  did a job\nthe worker tidies up", 'a limit:     execution expired'],
     'worker_pool' => ['jobs done: 10', 'workers that did some: 3']
   }.freeze
   CHAT = %w[chat_demo chat_server].freeze
