@@ -208,12 +208,24 @@ struct backend_base *backend_base_of_thread(VALUE thread) {
   return NIL_P(object) ? NULL : backend_base_of(object);
 }
 
+/* Messages for a thread whose first fiber was not known yet. */
+static void take_early_mail(VALUE thread, VALUE root) {
+  VALUE mail = rb_ivar_get(thread, id_early_mail);
+
+  if (NIL_P(mail)) return;
+  struct fiber_state *fiber = fiber_state_of(root);
+  if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, mail);
+  rb_ivar_set(thread, id_early_mail, Qnil);
+}
+
 /* A thread's root fiber cannot be asked for. It is noted when the thread begins, or when the gem
  * is loaded; else whoever comes first to a switchpoint is taken for it. */
 void backend_base_note_root(void) {
   VALUE thread = rb_thread_current();
 
-  if (NIL_P(rb_ivar_get(thread, id_root))) rb_ivar_set(thread, id_root, rb_fiber_current());
+  if (!NIL_P(rb_ivar_get(thread, id_root))) return;
+  rb_ivar_set(thread, id_root, rb_fiber_current());
+  take_early_mail(thread, rb_fiber_current());
 }
 
 static void set_root(struct backend_base *backend, struct fiber_state *fiber) {
@@ -271,6 +283,7 @@ static void find_root(struct backend_base *backend, struct fiber_state *fiber) {
   RB_OBJ_WRITTEN(root->self, Qundef, backend->self);
   set_root(backend, root);
   backend->current = root;
+  if (NIL_P(noted)) take_early_mail(backend->thread, root->fiber);
 }
 
 static struct fiber_state *adopt_current(struct backend_base *backend, VALUE current) {
@@ -512,10 +525,9 @@ VALUE backend_base_shift_instance(struct fiber_state *fiber, VALUE klass) {
   return found;
 }
 
-/* Called by the fiber itself: a plain wake that the exception had replaced is no loss, because
- * the fiber runs. Further exceptions move up. */
-bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  update_links(fiber->backend);
+/* A plain wake that the exception had replaced is no loss, because the fiber runs. Further
+ * exceptions move up. */
+bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
   if (fiber->incoming == exception) {
     fiber->incoming = Qundef;
     return true;
@@ -531,6 +543,22 @@ bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
   }
   if (!NIL_P(fiber->held_back) && delete_identical(fiber->held_back, exception)) return true;
   return drop_pending(fiber, exception);
+}
+
+bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
+  update_links(fiber->backend);
+  return backend_base_withdraw(fiber, exception);
+}
+
+/* Who waits is not running, whatever a handler or hook does on top of it. */
+bool backend_base_runs_p(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
+
+  if (!backend || !backend->open || backend->polling || backend->in_handler) return false;
+  struct fiber_state *up = backend->current;
+  if (up->wait_reason) return false;
+  while (up && up != fiber) up = up->resumer;
+  return up != NULL;
 }
 
 /* ---- polling -------------------------------------------------------------------------------- */
@@ -610,9 +638,15 @@ static int64_t time_to_wait(struct backend_base *backend) {
   return most < 0 || left < most ? left : most;
 }
 
-static VALUE check_ints(VALUE nothing) {
+/* Somebody may have called Thread#raise, or be about to: what is meant for the fiber that runs, or
+ * for those that wait, is not to hit whoever runs next. */
+static VALUE check_ints(VALUE argument) {
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  while (backend->interrupters) rb_thread_schedule();
+  backend->interrupted = false;
   rb_thread_check_ints();
-  return nothing;
+  return Qnil;
 }
 
 /* It was woken for the wait that an exception ends now: the next one is not to end at once. */
@@ -627,7 +661,7 @@ static void check_interrupts(struct backend_base *backend) {
   int state;
 
   backend->in_handler = true;
-  rb_protect(check_ints, Qnil, &state);
+  rb_protect(check_ints, (VALUE)backend, &state);
   backend->in_handler = false;
   if (!state) return;
   VALUE error = rb_errinfo();
@@ -691,7 +725,8 @@ static bool hopeless_p(void) {
 
   for (long i = 0; i < RARRAY_LEN(threads); i++) {
     VALUE thread = RARRAY_AREF(threads, i);
-    if (thread != self && !stuck_p(thread)) return false;
+    bool counts = thread != self && !RTEST(rb_ivar_get(thread, id_helper));
+    if (counts && !stuck_p(thread)) return false;
   }
   return true;
 }
@@ -911,6 +946,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   VALUE value;
 
   refuse_in_handler(backend);
+  if (backend->interrupted) check_ints((VALUE)backend);
   if (self->incoming != Qundef) {
     VALUE incoming = self->incoming;
     self->incoming = Qundef;
@@ -1037,7 +1073,8 @@ static void close_others(struct backend_base *mine) {
 static void reopen(struct backend_base *backend) {
   struct fiber_state *fiber = running(backend);
 
-  backend->in_handler = backend->polling = false;
+  backend->in_handler = backend->polling = backend->interrupted = false;
+  backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
   forget_waiting(backend);
   int rc = loop_after_fork(&backend->loop);

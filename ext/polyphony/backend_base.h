@@ -25,6 +25,8 @@ struct backend_base {
   enum resume_how how;          /* how the value of the transfer under way is meant */
   bool handover;                /* a fiber ended and came back through the VM: take the next one */
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
+  bool interrupted;             /* an exception is on its way to the fiber that runs */
+  unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
@@ -97,6 +99,11 @@ void backend_base_take_off(struct fiber_state *fiber);
 void backend_base_put_back(struct fiber_state *fiber);
 /* Takes back an exception that was scheduled and not delivered. False if it was not there. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
+/* The same, when the fiber runs and another thread calls. */
+bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception);
+/* Whether the fiber, or a generator it resumed, has its thread: it computes, or is in a call that
+ * stops the whole thread. Any thread. */
+bool backend_base_runs_p(struct fiber_state *fiber);
 /* Whether an exception is the next thing the fiber gets. */
 bool backend_base_raising_p(struct fiber_state *fiber);
 /* Takes back the next one, whichever it is; Qundef when there is none. */

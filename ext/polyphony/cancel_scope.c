@@ -213,6 +213,12 @@ bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception) {
   return true;
 }
 
+bool cancel_scope_held_p(struct fiber_state *fiber, VALUE exception) {
+  for (long i = 0; !NIL_P(fiber->held_back) && i < RARRAY_LEN(fiber->held_back); i++)
+    if (RARRAY_AREF(fiber->held_back, i) == exception) return true;
+  return false;
+}
+
 /* Whether something came meanwhile. A shield around this one holds it back again. */
 static bool lower(struct cancel_scope *shield) {
   struct fiber_state *fiber = shield->fiber;

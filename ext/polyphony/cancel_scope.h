@@ -38,6 +38,7 @@ VALUE cancel_scope_yield(VALUE argument, struct cancel_scope *scope);  /* a body
 VALUE cancel_scope_shield(VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
 /* Whether the exception has to wait for the end of a shield; then it is kept. */
 bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception);
+bool cancel_scope_held_p(struct fiber_state *fiber, VALUE exception);  /* whether it waits there */
 
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
 void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */

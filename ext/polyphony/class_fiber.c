@@ -173,7 +173,7 @@ static VALUE Fiber_children(VALUE self) {
 /* ---- messages ------------------------------------------------------------------------------- */
 
 static VALUE Fiber_mailbox(VALUE self) {
-  struct fiber_state *fiber = get(self);
+  struct fiber_state *fiber = bound(self);  /* which may bring it messages sent to its thread */
 
   if (NIL_P(fiber->mailbox)) FIBER_WRITE(fiber, mailbox, queue_new_mailbox(fiber->self));
   return fiber->mailbox;

@@ -1,8 +1,12 @@
-/* class_thread.c - what Thread gains in C: its backend and main fiber. Layer 2. */
+/* class_thread.c - what Thread gains in C: its backend and main fiber, its end, interrupting it.
+ * Layer 2. */
 #include "backend_base.h"
+#include "cancel_scope.h"
 #include "clock.h"
 #include "errors.h"
 #include "io.h"
+#include "queue.h"
+#include "thread_life.h"
 
 static struct backend_base *backend_of(VALUE thread) {
   if (thread == rb_thread_current()) return backend_base_current();
@@ -22,9 +26,15 @@ static VALUE Thread_backend_p(VALUE self) {
   return backend && backend->open ? Qtrue : Qfalse;
 }
 
-static VALUE Thread_note_root(VALUE self) {
-  backend_base_note_root();
-  return self;
+/* Each thread opens its own, with Backend.new or by waiting: another one's cannot be had. */
+static VALUE Thread_set_backend(VALUE self, VALUE object) {
+  struct backend_base *backend = backend_base_of(object);
+
+  if (!backend->open || backend->thread != self)
+    rb_raise(rb_eThreadError, "%"PRIsVALUE" was not opened by %"PRIsVALUE, rb_inspect(object),
+             rb_inspect(self));
+  rb_ivar_set(self, id_backend, object);
+  return object;
 }
 
 static VALUE Thread_s_backend(VALUE klass) {
@@ -61,13 +71,178 @@ static VALUE Thread_on_idle(VALUE self) {
   return self;
 }
 
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static VALUE early_mail(VALUE thread) {
+  VALUE mail = rb_ivar_get(thread, id_early_mail);
+
+  return NIL_P(mail) ? rb_ivar_set(thread, id_early_mail, queue_new()) : mail;
+}
+
+/* The first fiber is known when the thread has begun; in one that is not ours, when it waits. */
+static VALUE Thread_tell(VALUE self, VALUE message) {
+  VALUE root = rb_ivar_get(self, id_root);
+
+  if (NIL_P(root)) root = Thread_main_fiber(self);
+  if (NIL_P(root)) queue_push(early_mail(self), message);
+  else rb_funcall(root, rb_intern("<<"), 1, message);
+  return self;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+/* The Proc that a new thread runs in the place of the block, and what ties them together. */
+static VALUE Thread_s_wrap(VALUE klass, VALUE block) {
+  VALUE life = thread_life_new(block);
+
+  (void)klass;
+  return rb_assoc_new(thread_life_proc(life), life);
+}
+
+static VALUE Thread_set_life(VALUE self, VALUE life) {
+  thread_life_attach(self, life);
+  return life;
+}
+
+static VALUE Thread_block(VALUE self) {
+  struct thread_life *life = thread_life_of(self);
+
+  return life ? life->block : Qnil;
+}
+
+static VALUE Thread_begun_p(VALUE self) {
+  struct thread_life *life = thread_life_of(self);
+
+  return life && life->begun ? Qtrue : Qfalse;
+}
+
+static VALUE Thread_over_p(VALUE self) {
+  struct thread_life *life = thread_life_of(self);
+
+  return life && life->over ? Qtrue : Qfalse;
+}
+
+/* False if it has begun: there are other ways then. */
+static VALUE Thread_never_begin(VALUE self) {
+  struct thread_life *life = thread_life_of(self);
+
+  if (!life || life->begun) return Qfalse;
+  life->told_to_end = true;
+  return Qtrue;
+}
+
+static VALUE Thread_await_end(VALUE self, VALUE seconds) { return thread_life_await(self, seconds); }
+
+/* Whether the caller has fibers that could go on while it waits, and is not a handler or hook. */
+static VALUE Thread_s_may_wait_p(VALUE klass) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  (void)klass;
+  return backend && backend->open && backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
+}
+
+static VALUE Thread_set_helper(VALUE self) { return rb_ivar_set(self, id_helper, Qtrue); }
+
+/* ---- interrupting --------------------------------------------------------------------------- */
+
+static bool child_runs_p(struct backend_base *backend) {
+  if (!backend->root || backend->polling || backend->in_handler) return false;
+  return !backend_base_runs_p(backend->root);
+}
+
+struct interrupt {
+  struct backend_base *backend;
+  VALUE exception;
+};
+
+static VALUE interrupt_body(VALUE argument) {
+  struct interrupt *interrupt = (struct interrupt *)argument;
+
+  return rb_funcall(interrupt->backend->thread, rb_intern("__polyphony_stock_raise"), 1,
+                    interrupt->exception);
+}
+
+static VALUE interrupt_done(VALUE argument) {
+  ((struct interrupt *)argument)->backend->interrupters--;
+  return Qnil;
+}
+
+/* Ruby raises it in the fiber that runs when the thread looks at its interrupts next, and may let
+ * that thread run before it is there to be seen. From here on, the fiber is not left before that. */
+static VALUE raise_as_stock(struct backend_base *backend, VALUE exception) {
+  struct interrupt interrupt = { backend, exception };
+
+  backend->interrupted = true;
+  backend->interrupters++;
+  return rb_ensure(interrupt_body, (VALUE)&interrupt, interrupt_done, (VALUE)&interrupt);
+}
+
+/* An exception for a thread is for its main fiber. If that one runs, or all wait, Ruby's own way
+ * brings it there; a child that happens to run must not get it. */
+static VALUE Thread_raise(int argc, VALUE *argv, VALUE self) {
+  struct backend_base *backend = backend_base_of_thread(self);
+
+  if (!backend || !backend->open || self == rb_thread_current() || rb_keyword_given_p())
+    return rb_call_super(argc, argv);
+  VALUE exception = argc ? rb_make_exception(argc, argv) : rb_exc_new_cstr(rb_eRuntimeError, "");
+  if (!child_runs_p(backend)) return raise_as_stock(backend, exception);
+  backend_base_schedule_first(backend->root, exception, RESUME_RAISE);
+  return Qnil;
+}
+
+static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE face) {
+  list_each(node, &fiber->scopes) {
+    struct cancel_scope *scope = list_entry(node, struct cancel_scope, link);
+    if (scope->face == face) return scope;
+  }
+  return NULL;
+}
+
+/* For Timeout: ends a scope whose fiber runs and runs and comes to no switchpoint, by raising in
+ * its thread what it would get there. False if the fiber does not run: its timer reaches it. */
+static VALUE Thread_s_strike(VALUE klass, VALUE fiber_object, VALUE face) {
+  struct fiber_state *fiber = fiber_state_of(fiber_object);
+  struct cancel_scope *scope = scope_of(fiber, face);
+
+  (void)klass;
+  if (!scope || !backend_base_runs_p(fiber)) return Qfalse;
+  cancel_scope_cancel(scope);
+  if (scope->exception == Qundef || cancel_scope_held_p(fiber, scope->exception)) return Qfalse;
+  if (!backend_base_withdraw(fiber, scope->exception)) return Qfalse;
+  raise_as_stock(fiber->backend, scope->exception);
+  return Qtrue;
+}
+
+static void define_life(void) {
+  rb_define_singleton_method(rb_cThread, "__polyphony_wrap", Thread_s_wrap, 1);
+  rb_define_singleton_method(rb_cThread, "__polyphony_may_wait?", Thread_s_may_wait_p, 0);
+  rb_define_method(rb_cThread, "__polyphony_life=", Thread_set_life, 1);
+  rb_define_method(rb_cThread, "__polyphony_block", Thread_block, 0);
+  rb_define_method(rb_cThread, "__polyphony_begun?", Thread_begun_p, 0);
+  rb_define_method(rb_cThread, "__polyphony_over?", Thread_over_p, 0);
+  rb_define_method(rb_cThread, "__polyphony_never_begin", Thread_never_begin, 0);
+  rb_define_method(rb_cThread, "__polyphony_await_end", Thread_await_end, 1);
+  rb_define_method(rb_cThread, "__polyphony_helper", Thread_set_helper, 0);
+}
+
+static void define_interrupts(void) {
+  VALUE extensions = rb_define_module_under(mPolyphony, "ThreadExtensions");
+
+  rb_define_method(extensions, "raise", Thread_raise, -1);
+  rb_define_alias(rb_cThread, "__polyphony_stock_raise", "raise");
+  rb_define_singleton_method(rb_cThread, "__polyphony_strike", Thread_s_strike, 2);
+}
+
 void class_thread_init(void) {
   rb_define_method(rb_cThread, "backend", Thread_backend, 0);
   rb_define_method(rb_cThread, "__polyphony_backend?", Thread_backend_p, 0);
-  rb_define_method(rb_cThread, "__polyphony_note_root", Thread_note_root, 0);
+  rb_define_method(rb_cThread, "backend=", Thread_set_backend, 1);
   rb_define_singleton_method(rb_cThread, "backend", Thread_s_backend, 0);
   rb_define_method(rb_cThread, "main_fiber", Thread_main_fiber, 0);
   rb_define_method(rb_cThread, "switch_fiber", Thread_switch_fiber, 0);
   rb_define_method(rb_cThread, "idle_gc_period=", Thread_set_idle_gc_period, 1);
   rb_define_method(rb_cThread, "on_idle", Thread_on_idle, 0);
+  rb_define_method(rb_cThread, "<<", Thread_tell, 1);
+  define_life();
+  define_interrupts();
 }

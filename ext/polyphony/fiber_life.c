@@ -204,6 +204,11 @@ static void conclude(struct fiber_state *fiber) {
   if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);
 }
 
+void fiber_life_conclude(struct fiber_state *fiber, VALUE result, bool failed) {
+  set_result(fiber, result, failed);
+  conclude(fiber);
+}
+
 void fiber_life_fail(struct fiber_state *fiber, VALUE error) {
   set_failure(fiber, error);
   conclude(fiber);
@@ -224,6 +229,14 @@ static void take_late_errors(struct fiber_state *fiber) {
 
   while ((error = backend_base_shift_exception(fiber)) != Qundef)
     if (!fiber->failed && !NIL_P(rb_funcall(error, id_source_fiber, 0))) set_failure(fiber, error);
+}
+
+VALUE fiber_life_end_children(struct fiber_state *main, bool take_late) {
+  VALUE first = fiber_life_shut_down_children(main, main->graceful), error;
+
+  while ((error = backend_base_shift_exception(main)) != Qundef)
+    if (take_late && NIL_P(first) && !NIL_P(rb_funcall(error, id_source_fiber, 0))) first = error;
+  return first;
 }
 
 /* In a forked child the forking fiber is the main one: when it ends, so does the process. */

@@ -22,6 +22,12 @@ void fiber_life_await_children(struct fiber_state *fiber);
  * meanwhile, or Qnil. Switches, does not raise (but for Thread#kill). */
 VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful);
 
+/* The same for the main fiber of a thread that ends: errors of children that came too late to be
+ * raised in it count as well, unless it has one of its own. */
+VALUE fiber_life_end_children(struct fiber_state *main, bool take_late);
+/* It is over: awaiters and monitors are told. */
+void fiber_life_conclude(struct fiber_state *fiber, VALUE result, bool failed);
+
 /* A fiber that cannot be started (no memory for its stack) ends with that error. */
 void fiber_life_fail(struct fiber_state *fiber, VALUE error);
 

@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "fiber_state.h"
+#include "thread_life.h"
 
 RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   ids_init();
@@ -10,6 +11,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   fiber_state_init();
   backend_base_init();
   fiber_life_init();
+  thread_life_init();
   class_waitlist_init();
   class_queue_init();
   class_event_init();

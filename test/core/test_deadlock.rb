@@ -54,6 +54,14 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 2, lines.grep(/waits for an item in a queue/).size
   end
 
+  def test_whoever_joins_a_thread_that_is_stuck_is_told_which
+    lines = report(<<~RUBY)
+      queue = Polyphony::Queue.new
+      spin { Thread.new { queue.shift }.join }.await
+    RUBY
+    assert_equal 1, lines.grep(/waits for a thread to end \(#<Thread:.* -e:3/).size, lines
+  end
+
   def test_a_thread_that_is_at_work_is_waited_for
     out, err, status = run_ruby(<<~RUBY)
       require 'polyphony'

@@ -81,8 +81,8 @@ class TestLimits < Polyphony::TestCase
         sleep
       end
       ready.read(1)
-      take_all_but(0)
       sleep 0.001 # the backend has its own by now
+      take_all_but(0)
       Thread.current.backend.stats
       cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
       accepting = spin { Polyphony.backend_accept_loop(server, TCPSocket) { |socket| accepted << socket } }

@@ -47,6 +47,21 @@ class TestShield < Polyphony::TestCase
     assert_equal :inner, inner
   end
 
+  def test_a_timeout_around_it_does_not_strike_a_computation_in_it
+    log = []
+    assert_raises(Timeout::Error) do
+      Timeout.timeout(0.01) do
+        shield do
+          over = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.5 # more than a turn of a thread
+          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < over
+          log << :finished
+        end
+        log << :never
+      end
+    end
+    assert_equal [:finished], log
+  end
+
   def test_every_exception_is_delivered_after_it_in_order
     seen = []
     fiber = spin do

@@ -62,6 +62,14 @@ class TestThreads < Polyphony::TestCase
     assert_equal before, during
   end
 
+  def test_a_thread_that_closes_an_io_opens_no_backend
+    opened = Thread.new do
+      IO.pipe.each(&:close)
+      Thread.current.__polyphony_backend?
+    end
+    refute opened.value
+  end
+
   def test_the_descriptors_of_a_backend_go_with_its_thread
     Thread.new { sleep 0.001 }.join
     before = descriptors
@@ -343,13 +351,6 @@ class TestThreads < Polyphony::TestCase
     thread.kill
     thread.join
     assert_equal [:main], log
-  end
-
-  def test_stock_timeout_reaches_a_wait
-    require 'timeout'
-    assert_raises(Timeout::Error) { Timeout.timeout(0.01) { Polyphony.backend_sleep(1000) } }
-    assert_raises(Timeout::Error) { Timeout.timeout(0.01) { Polyphony::Queue.new.shift } }
-    assert_equal :in_time, Timeout.timeout(10) { sleep 0.001; :in_time }
   end
 
   INTERRUPTED = <<~'RUBY'

@@ -58,6 +58,8 @@ class TestExamples < Polyphony::TestCase
     'throttler' => ['requests: 12, too early: 0', 'rounds: 5', 'the poller went on: true', 'messages before silence: 8'],
     'timeouts' => ['in time:   finished', 'too slow:  gave_up', 'nested:    inner limit was over first',
                    'an error:  nobody answers', 'idle time: received 01234, then silence'],
+    'waiting_for_threads' => ['after 10 ms: nil', 'the sum:     42', 'ticked meanwhile: true', 'an error:    the disk is full',
+                              "the worker:  did a job\nthe worker tidies up", 'a limit:     execution expired'],
     'worker_pool' => ['jobs done: 10', 'workers that did some: 3']
   }.freeze
   CHAT = %w[chat_demo chat_server].freeze

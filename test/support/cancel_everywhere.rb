@@ -92,7 +92,7 @@ module Polyphony
 
         # For ever, if only the end wakes it: then it is ended while it waits, as in the other case.
         wait_until_runnable(fiber, MOST_TURNS / 50) if @woken
-        true
+        !fiber.dead?
       end
 
       def run_once(fiber)

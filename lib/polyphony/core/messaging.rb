@@ -38,13 +38,6 @@ module Polyphony
     end
 
     # @!visibility private
-    # For the main fiber of a thread that ends; others come to their end in C.
-    def __end_messages
-      mailbox.__retire
-      __polyphony_end if __monitors
-    end
-
-    # @!visibility private
     # When a restart makes the fiber forget what it was told: whoever waits for an answer is told, too.
     def __drop_messages
       mailbox.clear

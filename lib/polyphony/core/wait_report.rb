@@ -45,6 +45,7 @@ module Polyphony
         owner = case subject
                 when Queue then subject.__owner || subject.owner
                 when WaitList then subject.owner
+                when ThreadLife then subject.instance_variable_get(:@thread)
                 when Event then subject.respond_to?(:owner) && subject.owner
                 end
         owner || subject

@@ -48,7 +48,7 @@ module Polyphony
       # A fiber that computes would keep the main one from ever getting it.
       def insist(main, error)
         STOCK_SLEEP.bind_call(self, PATIENCE)
-        Thread.main.raise(error) if main.__raising?
+        Thread.main.__polyphony_stock_raise(error) if main.__raising?
       end
 
       def die(name)

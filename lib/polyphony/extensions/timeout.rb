@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require 'timeout'
+require 'polyphony/extensions/timeout_watch'
+
+module Polyphony
+  # Timeout.timeout ends a block where it waits, while other fibers run; one that does not wait, too.
+  module TimeoutExtensions
+    FOLDER = File.expand_path('..', __dir__)
+    WATCH = Watch.new
+    private_constant :FOLDER, :WATCH
+
+    # What is raised in a block whose limit is over, unless a class was given. Not a StandardError, so
+    # that a plain +rescue+ does not swallow it; outside the block it is a Timeout::Error.
+    class Expired < (defined?(::Timeout::ExitException) ? ::Timeout::ExitException : ::Exception)
+    end
+
+    # Runs the block for at most that long. As stock, except that other fibers run meanwhile. A block
+    # that waits is ended where it waits, one that computes in the middle of it.
+    # @param sec [Numeric, nil] nil or 0: no limit
+    # @param klass [Class, nil] what is raised in the block; without it, the block gets something that
+    #   a plain +rescue+ does not see, and the caller a Timeout::Error
+    # @param message [String]
+    # @yield [sec]
+    # @return [Object] what the block returns
+    # @raise [Timeout::Error] when the time is over
+    # @raise [ArgumentError] if it is negative
+    def timeout(sec, klass = nil, message = nil)
+      return yield(sec) if sec.nil? || sec.zero?
+      raise ArgumentError, "Timeout sec must be a non-negative number, got #{sec}" if sec.negative?
+      return super if Fiber.current_scheduler # somebody else's: it has the fiber's waits
+
+      message ||= 'execution expired'
+      return TimeoutExtensions.limit(sec, [klass, message]) { yield sec } if klass
+
+      TimeoutExtensions.limit_unrescued(sec, message) { yield sec }
+    end
+
+    # For those who include Timeout.
+    module Included
+      private
+
+      # @see TimeoutExtensions#timeout
+      def timeout(...)
+        ::Timeout.timeout(...)
+      end
+    end
+
+    class << self
+      # @!visibility private
+      def limit(seconds, error, &block)
+        CancelScope.cancel_after(seconds, error) { |scope| WATCH.watch(scope, seconds, &block) }
+      end
+
+      # @!visibility private
+      # Limits may be nested: the one that has expired knows its exception, by its first copy.
+      def limit_unrescued(seconds, message, &block)
+        error = Expired.new(message)
+        error.instance_variable_set(:@__polyphony_limit, error)
+        limit(seconds, error, &block)
+      rescue Expired => e
+        raise unless e.instance_variable_get(:@__polyphony_limit).equal?(error)
+
+        lines = e.backtrace.reject { |line| line.start_with?(FOLDER) }
+        raise(::Timeout::Error, message, lines, cause: e.cause)
+      end
+    end
+  end
+
+  ::Timeout.singleton_class.prepend TimeoutExtensions
+  ::Timeout.prepend TimeoutExtensions::Included
+end
