@@ -643,9 +643,11 @@ static int64_t time_to_wait(struct backend_base *backend) {
 static VALUE check_ints(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
-  while (backend->interrupters) rb_thread_schedule();
-  backend->interrupted = false;
-  rb_thread_check_ints();
+  do {
+    while (backend->interrupters) rb_thread_schedule();
+    backend->interrupted = false;
+    rb_thread_check_ints();     /* lets other threads run, which may begin to raise */
+  } while (backend->interrupted);
   return Qnil;
 }
 
@@ -830,6 +832,7 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
   if (!queue->length) find_runnable(backend, self, idle);
   else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
     backend_base_poll(backend, false);
+  if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
   do runqueue_shift(queue, next);
   while (passed_on_p(backend, next));
 }
