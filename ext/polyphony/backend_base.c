@@ -799,10 +799,9 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
   while (passed_on_p(backend, next));
 }
 
-/* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint. */
-static void queue_pending(struct backend_base *backend, struct fiber_state *fiber) {
+void backend_base_queue_pending(struct fiber_state *fiber) {
   if (!NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0)
-    enqueue(backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, AT_TAIL);
+    enqueue(fiber->backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, AT_TAIL);
 }
 
 static VALUE transfer_body(VALUE argument) {
@@ -930,7 +929,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
     value = transfer(backend, self, &next);
   } while (backend->handover);
   self->incoming = Qundef;
-  if (!NIL_P(self->pending)) queue_pending(backend, self);
+  if (!NIL_P(self->pending)) backend_base_queue_pending(self);
   if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);
   return value;
 }

@@ -320,6 +320,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
+  backend_base_queue_pending(fiber);
   int killed = run_to_the_end(&run);
   backend_base_fiber(fiber->backend);  /* lets go of generators it resumed */
   fiber->backend->ended_count++;

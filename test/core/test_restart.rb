@@ -41,6 +41,14 @@ class TestRestart < Polyphony::TestCase
     assert_equal [:again], runs
   end
 
+  def test_what_comes_before_the_first_run_is_heeded_one_after_the_other
+    log = []
+    assert_equal :stopped, spin { sleep }.interject { log << 1 }.stop(:stopped).await
+    assert_equal :stopped, spin { |value| log << value; sleep }.restart(2).stop(:stopped).await
+    spin { |value| log << value }.stop.restart(3).await
+    assert_equal [1, 2, 3], log
+  end
+
   def test_a_restart_that_comes_as_the_block_ends_is_not_lost
     runs = 0
     fiber = spin { Fiber.current.restart if (runs += 1) < 3 }
