@@ -114,10 +114,12 @@ static VALUE Fiber_await_all_children(VALUE self) {
 }
 
 static VALUE Fiber_shut_down(VALUE self, VALUE graceful) {
-  VALUE error = fiber_life_shut_down_children(bound(self), RTEST(graceful));
+  VALUE order = Qundef, error = fiber_life_shut_down_children(bound(self), RTEST(graceful), &order);
 
-  if (!NIL_P(error)) rb_exc_raise(error);
-  return self;
+  if (NIL_P(error) && order == Qundef) return self;
+  if (NIL_P(error)) rb_exc_raise(order);
+  if (order != Qundef) backend_base_schedule(current(), order, RESUME_RAISE);
+  rb_exc_raise(error);
 }
 
 /* Tells everybody who monitors the fiber. Called when it ends. */

@@ -56,6 +56,47 @@ class TestRestart < Polyphony::TestCase
     assert_equal 3, runs
   end
 
+  # Ends after a while.
+  def slow_child
+    spin do
+      sleep
+    ensure
+      sleep 0.005
+    end
+  end
+
+  def test_a_restart_that_comes_while_children_end_is_not_lost
+    runs = []
+    fiber = spin do |value|
+      runs << value
+      slow_child if runs.size == 1
+      snooze
+    end
+    5.times { snooze }
+    refute_empty fiber.children
+    fiber.restart(:again)
+    fiber.await
+    assert_equal [nil, :again], runs
+  end
+
+  def test_of_several_that_come_while_children_end_the_last_counts
+    runs = []
+    body = proc do |value|
+      runs << value
+      slow_child if value.nil?
+      sleep if value.nil?
+    end
+    fiber = spin(&body)
+    stopped = spin(&body)
+    2.times { snooze }
+    [fiber, stopped].each { |one| one.restart(:first) }
+    2.times { snooze }
+    fiber.restart(:second)
+    stopped.stop(:over)
+    assert_equal [nil, :over], [fiber.await, stopped.await]
+    assert_equal [nil, nil, :second], runs
+  end
+
   def test_the_mailbox_is_emptied
     fiber = spin { |value| value ? receive_all_pending : sleep }
     fiber << :old

@@ -41,6 +41,8 @@ module Polyphony
       return unless thread.__polyphony_backend?
 
       thread.main_fiber.shutdown_all_children
+    rescue MoveOn, Terminate
+      nil # its main fiber is ending already
     ensure
       thread.main_fiber.__end_messages if thread.__polyphony_backend?
       thread.backend.finalize if thread.__polyphony_backend?
