@@ -77,6 +77,10 @@ static void deliver(struct fiber_state *fiber, VALUE exception) {
     backend_base_schedule(fiber, exception, RESUME_RAISE);
     return;
   }
+  if (scope->superseded) {      /* both were held back by a shield, the outer one first */
+    scope->exception = Qundef;
+    return;
+  }
   if (!within_shield_p(scope)) supersede_inner(scope);
   backend_base_schedule_event(fiber, exception, RESUME_RAISE);
 }

@@ -36,6 +36,17 @@ class TestShield < Polyphony::TestCase
     assert_equal [:late, [:finished]], [result, log]
   end
 
+  def test_of_two_time_limits_around_it_the_outer_one_counts_if_it_came_first
+    result = move_on_after(0.001, with_value: :outer) do
+      cancel_after(0.003) do
+        shield { sleep 0.01 }
+      ensure
+        sleep 0.001
+      end
+    end
+    assert_equal :outer, result
+  end
+
   def test_time_limits_within_it_work
     result = move_on_after(0.001, with_value: :outer) do
       shield { [move_on_after(0.004, with_value: :inner) { sleep 5 }, sleep(0.001)] }
