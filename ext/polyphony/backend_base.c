@@ -484,8 +484,8 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 
 /* A generator it has resumed may still have what was meant for it. */
 static void update_links(struct backend_base *backend) {
-  if (backend->open && backend->current->fiber != rb_fiber_current())
-    adopt_current(backend, rb_fiber_current());
+  if (!backend->open || backend->thread != rb_thread_current()) return;
+  if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
 
 bool backend_base_raising_p(struct fiber_state *fiber) {
