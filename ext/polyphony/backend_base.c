@@ -837,6 +837,10 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
+  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+    next->fiber->incoming = Qundef;
+    error = next->value;        /* of a child: it must not be lost */
+  }
   if (!newborn) backend_base_schedule(backend->root, error, RESUME_RAISE);
   else if (!try_again(backend, next)) fiber_life_fail(next->fiber, stack_error(error));
 }
