@@ -64,11 +64,26 @@ static void set_failure(struct fiber_state *fiber, VALUE error) {
   if (state) rb_set_errinfo(Qnil);
 }
 
+/* What the user's own method raised. */
+static void fail_with_errinfo(struct fiber_state *fiber) {
+  VALUE error = rb_errinfo();
+
+  rb_set_errinfo(Qnil);
+  set_failure(fiber, error);
+}
+
+static VALUE value_of(VALUE error) { return rb_funcall(error, id_value, 0); }
+
 static void set_outcome(struct fiber_state *fiber, VALUE error) {
-  if (stop_p(error))
-    set_result(fiber, rb_funcall(error, id_value, 0), false);
-  else
+  int state;
+
+  if (!stop_p(error)) {
     set_failure(fiber, error);
+    return;
+  }
+  VALUE value = rb_protect(value_of, error, &state);
+  if (state) fail_with_errinfo(fiber);
+  else set_result(fiber, value, false);
 }
 
 /* ---- children -------------------------------------------------------------------------------- */
@@ -219,7 +234,7 @@ static void take_late_errors(struct fiber_state *fiber) {
   VALUE error;
 
   while ((error = backend_base_shift_exception(fiber)) != Qundef)
-    if (!fiber->failed && !NIL_P(rb_funcall(error, id_source_fiber, 0))) set_failure(fiber, error);
+    if (!fiber->failed && !NIL_P(rb_attr_get(error, id_source))) set_failure(fiber, error);
 }
 
 /* In a forked child the forking fiber is the main one: when it ends, so does the process. */
