@@ -383,27 +383,34 @@ static void hand_back_one(struct fiber_state *from, struct fiber_state *to, VALU
                           enum resume_how how) {
   if (how == RESUME_RETURN || !own_limit_p(from, value))
     enqueue(to->backend, to, value, how, AT_TAIL);
+  else if (from->shields && cancel_scope_hold(from, value))
+    return;
   else if (from->incoming == Qundef)
     FIBER_WRITE(from, incoming, value);
   else
     keep_exception(from, value);
 }
 
+static void hand_back_all(struct fiber_state *from, struct fiber_state *to, VALUE exceptions) {
+  for (long i = 0; !NIL_P(exceptions) && i < RARRAY_LEN(exceptions); i++)
+    hand_back_one(from, to, RARRAY_AREF(exceptions, i), RESUME_RAISE);
+  RB_GC_GUARD(exceptions);
+}
+
 /* from stood in for to, and got what was meant for it; now it has yielded or ended, and cannot be
  * switched to. */
 static void hand_back(struct fiber_state *from, struct fiber_state *to) {
-  VALUE more = from->pending;
+  VALUE more = from->pending, held_back = from->held_back;
 
-  from->pending = Qnil;
+  from->pending = from->held_back = Qnil;
   if (from->queued) {
     struct runqueue_entry entry = *runqueue_find(&from->backend->runqueue, from);
     runqueue_remove(&from->backend->runqueue, from);
     hand_back_one(from, to, entry.value, entry.how);
     RB_GC_GUARD(entry.value);
   }
-  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
-    hand_back_one(from, to, RARRAY_AREF(more, i), RESUME_RAISE);
-  RB_GC_GUARD(more);
+  hand_back_all(from, to, more);
+  hand_back_all(from, to, held_back);
 }
 
 static void move_to_front(struct backend_base *backend, struct fiber_state *fiber) {
@@ -419,10 +426,21 @@ static void set_aside(struct fiber_state *fiber, VALUE value, enum resume_how ho
   RB_OBJ_WRITTEN(fiber->self, Qundef, value);
 }
 
+/* Whether a shield holds the exception back: one of the fiber's own, or of those it has resumed, down
+ * to the one that waits in its place. */
+static bool held_back_p(struct fiber_state *fiber, struct fiber_state *last, VALUE exception) {
+  for (;; fiber = fiber->proxy) {
+    if (fiber->shields && cancel_scope_hold(fiber, exception)) return true;
+    if (fiber == last) return false;
+  }
+}
+
 static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how,
                      enum position position) {
-  if (fiber->shields && how == RESUME_RAISE && cancel_scope_hold(fiber, value)) return;
+  struct fiber_state *meant = fiber;
+
   if (fiber->proxy) fiber = stand_in(fiber);
+  if (how == RESUME_RAISE && held_back_p(meant, fiber, value)) return;
   struct backend_base *backend = fiber->backend;
   VALUE self = fiber->self;
 
@@ -784,7 +802,8 @@ static bool passed_on_p(struct backend_base *backend, struct runqueue_entry *ent
   struct fiber_state *last = entry->fiber->proxy ? stand_in(entry->fiber) : entry->fiber;
 
   if (last == entry->fiber) return false;
-  enqueue(backend, last, entry->value, entry->how, AT_HEAD);
+  if (entry->how == RESUME_RETURN || !held_back_p(entry->fiber, last, entry->value))
+    enqueue(backend, last, entry->value, entry->how, AT_HEAD);
   return true;
 }
 
@@ -792,11 +811,12 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
                       enum switch_idle idle, struct runqueue_entry *next) {
   struct runqueue *queue = &backend->runqueue;
 
-  if (!queue->length) find_runnable(backend, self, idle);
-  else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
-    backend_base_poll(backend, false);
-  do runqueue_shift(queue, next);
-  while (passed_on_p(backend, next));
+  do {
+    if (!queue->length) find_runnable(backend, self, idle);
+    else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
+      backend_base_poll(backend, false);
+    runqueue_shift(queue, next);
+  } while (passed_on_p(backend, next));
 }
 
 void backend_base_queue_pending(struct fiber_state *fiber) {
