@@ -147,6 +147,34 @@ class TestSelect < Polyphony::TestCase
     assert_empty Fiber.current.children
   end
 
+  def test_a_stop_that_comes_together_with_the_end_of_the_last_one_is_not_lost
+    fiber = spin do
+      loser = spin do
+        sleep
+      ensure
+        fiber.stop(:stopped)
+      end
+      [:went_on, Fiber.race(spin { snooze }, loser), snooze]
+    end
+    assert_equal :stopped, fiber.await
+  end
+
+  def test_all_of_a_race_are_waited_for_also_if_some_fail_when_they_are_stopped
+    log = []
+    slow = spin do
+      sleep
+    ensure
+      sleep 0.002
+      log << :ended
+    end
+    failing = spin do
+      sleep
+    ensure
+      raise IOError
+    end
+    assert_equal [:won, [:ended]], [Fiber.race(spin { snooze; :won }, slow, failing), log]
+  end
+
   def test_a_race_without_winner_raises_what_they_ended_with
     assert_raises(IOError) { Fiber.race(spin { raise IOError }) }
     error = assert_raises(Polyphony::MultipleErrors) { Fiber.race(spin { raise IOError, 'a' }, spin { raise 'b' }) }
