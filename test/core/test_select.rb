@@ -106,6 +106,14 @@ class TestSelect < Polyphony::TestCase
     end
   end
 
+  def test_a_select_that_is_cancelled_as_a_fiber_fails_loses_no_error
+    main = Fiber.current
+    failing = spin { suspend; raise IOError, 'child' }
+    spin { snooze; failing.schedule; main.cancel }
+    assert_raises(Polyphony::Cancel) { Fiber.select(failing) }
+    assert_raises(IOError) { snooze }
+  end
+
   def test_errors_of_use
     assert_match(/got 1/, assert_raises(TypeError) { Fiber.select(1) }.message)
     assert_match(/await itself/, assert_raises(FiberError) { Fiber.select(Fiber.current) }.message)
