@@ -722,9 +722,8 @@ static VALUE deadlock_error(void) {
   VALUE error = rb_protect(make_deadlock, fiber_state_list(), &state);
 
   if (!state) return error;
-  error = rb_errinfo();         /* somebody's inspect failed */
-  rb_set_errinfo(Qnil);
-  return error;
+  rb_set_errinfo(Qnil);         /* somebody's inspect failed */
+  return rb_funcall(eDeadlock, id_new, 0);
 }
 
 /* The main thread's main fiber is told, whichever thread found out. */

@@ -45,6 +45,31 @@ class TestDeadlock < Polyphony::TestCase
     assert_match(/\A    held by #<Fiber holder:\d+ -e:9> for 0\.\d s\z/, lines[2])
   end
 
+  def test_what_cannot_be_shown_does_not_hide_the_others
+    lines = report(<<~RUBY)
+      class Lock
+        def initialize = @list = Polyphony::WaitList.new(self, 'a lock')
+        def holders = raise('who knows')
+        def lock = @list.park
+      end
+      spin(BasicObject.new) { Polyphony::WaitList.new(BasicObject.new).park }
+      spin(:last) { Lock.new.lock }
+      shield { Lock.new.lock }
+    RUBY
+    assert_match(/Polyphony::Deadlock/, lines[0] + lines.last)
+    assert_equal 2, lines.grep(/waits for a lock \(#<Lock/).size
+    assert_equal 1, lines.grep(/one that cannot be shown.* waits for being woken \(one that cannot be shown/).size
+  end
+
+  def test_an_inspect_that_is_not_written_yet_does_not_hide_a_deadlock
+    lines = report(<<~RUBY)
+      def (tag = Object.new).to_s = raise(NotImplementedError)
+      spin(tag) { Polyphony::Event.new.await }
+      shield { Polyphony::Event.new.await }
+    RUBY
+    assert_match(/no fiber can ever run again \(Polyphony::Deadlock\)/, lines[0])
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new
@@ -98,7 +123,8 @@ class TestDeadlock < Polyphony::TestCase
       end
       Odd.new.lock
     RUBY
-    assert_match(/no \(IOError\)/, lines.first)
+    assert_match(/no fiber can ever run again/, lines[0])
+    assert_match(/waits for being woken \(one that cannot be shown \(IOError\)\)/, lines[1])
   end
 
   def test_a_time_limit_says_where_it_was_set_and_what_was_waited_for
