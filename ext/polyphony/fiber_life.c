@@ -86,6 +86,9 @@ static void set_outcome(struct fiber_state *fiber, VALUE error) {
   else set_result(fiber, value, false);
 }
 
+/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
+static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
+
 /* ---- children -------------------------------------------------------------------------------- */
 
 static void stop_child(struct fiber_state *child, bool graceful) {
@@ -108,6 +111,13 @@ static VALUE park_until_child_ends(VALUE argument) {
   struct fiber_state *child = (struct fiber_state *)argument;
 
   return waitlist_park(&child->awaiters, child->self, "children to end");
+}
+
+/* The program is to end, or nothing can run any more: a main fiber does not wait on. */
+static bool gives_up_p(VALUE error) {
+  bool main = backend_base_fiber(backend_base_current())->root;
+
+  return main && (ends_program_p(error) || is_a(error, eDeadlock));
 }
 
 /* Seen here, an error need not come a second time as that of a child. */
@@ -135,6 +145,7 @@ VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VA
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
+    if (gives_up_p(error)) return error;
     if (stop_p(error) || is_a(error, eRestart)) *order = error;
     else if (NIL_P(first)) first = error;
   }
@@ -162,9 +173,6 @@ static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
   }
   return false;
 }
-
-/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
-static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
 
 /* The deadline of a fiber that is told of it itself. */
 static bool heard_p(struct fiber_state *fiber) {

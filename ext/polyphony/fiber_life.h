@@ -19,8 +19,8 @@ VALUE fiber_life_await(struct fiber_state *fiber);
 /* Waits for all children; raises what they raise. Switches. */
 void fiber_life_await_children(struct fiber_state *fiber);
 /* Stops all children, youngest first, and waits for them. Returns the first exception that came
- * meanwhile, or Qnil; a stop or a Restart goes to *order instead, the last of several. Switches, does
- * not raise (but for Thread#kill). */
+ * meanwhile, or Qnil; a stop or a Restart goes to *order instead, the last of several. A main fiber
+ * gives up at once for exit, a signal or a Deadlock. Switches, does not raise (but for Thread#kill). */
 VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *order);
 
 /* A fiber that cannot be started (no memory for its stack) ends with that error. */

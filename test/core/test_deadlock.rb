@@ -70,6 +70,19 @@ class TestDeadlock < Polyphony::TestCase
     assert_match(/no fiber can ever run again \(Polyphony::Deadlock\)/, lines[0])
   end
 
+  def test_a_child_that_never_ends_is_one_for_whoever_shuts_it_down
+    lines = report(<<~RUBY)
+      spin(:stubborn) do
+        sleep
+      ensure
+        Polyphony::Event.new.await
+      end
+      snooze
+    RUBY
+    assert_equal 1, lines.grep(/no fiber can ever run again/).size
+    assert_equal 1, lines.grep(/<Fiber stubborn.* waits for an event/).size
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new
