@@ -185,7 +185,7 @@ static void pass_error_on(struct fiber_state *fiber) {
   struct fiber_state *parent = fiber->parent ? fiber->parent : root;
 
   if (ends_program_p(fiber->result)) parent = root;
-  else if (awaited_by(fiber, parent) || monitored_by(fiber, parent) || heard_p(fiber)) return;
+  else if ((fiber->ended && awaited_by(fiber, parent)) || monitored_by(fiber, parent) || heard_p(fiber)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }
 

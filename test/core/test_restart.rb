@@ -97,6 +97,19 @@ class TestRestart < Polyphony::TestCase
     assert_equal [nil, nil, :second], runs
   end
 
+  def test_an_error_before_a_late_restart_is_raised_in_the_parent_that_awaits_it
+    runs = 0
+    fiber = spin do
+      sleep if (runs += 1) == 1
+      :again
+    ensure
+      raise IOError if runs == 1
+    end
+    spin { snooze; fiber.stop && fiber.restart }
+    assert_raises(IOError) { fiber.await }
+    assert_equal [:again, 2], [fiber.await, runs]
+  end
+
   def test_the_mailbox_is_emptied
     fiber = spin { |value| value ? receive_all_pending : sleep }
     fiber << :old
