@@ -39,6 +39,17 @@ class TestSelect < Polyphony::TestCase
     assert_equal IOError, parent.await
   end
 
+  def test_a_monitor_mailbox_that_is_full_or_closed_keeps_nobody_from_ending
+    closed = sleeper.tap { |fiber| fiber.monitor_mailbox.close }
+    full = sleeper.tap { |fiber| fiber.monitor_mailbox.cap(1) }
+    fibers = Array.new(2) { spin { snooze } }
+    fibers.each { |fiber| fiber.monitor(closed).monitor(full) }
+    selecting = spin { Fiber.select(fibers) }
+    assert_same fibers.first, selecting.await.first
+    assert_equal [closed, full], Fiber.current.children
+    assert_equal 2, full.monitor_mailbox.size
+  end
+
   def test_who_is_no_monitor_any_more_is_not_told
     fiber = spin { :done }
     fiber.monitor(Fiber.current).monitor(Fiber.current)
