@@ -140,6 +140,22 @@ class TestDeadlock < Polyphony::TestCase
     assert_match(/waits for being woken \(one that cannot be shown \(IOError\)\)/, lines[1])
   end
 
+  # Waits, with a time limit, for something that does that when it is shown.
+  def while_explaining(&inspect)
+    Object.new.tap { |object| object.define_singleton_method(:inspect, &inspect) }.then do |object|
+      cancel_after(0.001) { Polyphony::WaitList.new(object).park }
+    end
+  end
+
+  def test_an_exit_while_a_time_limit_is_explained_is_not_lost
+    assert_equal 5, assert_raises(SystemExit) { while_explaining { exit 5 } }.status
+  end
+
+  def test_a_thread_that_is_killed_while_a_time_limit_is_explained_ends
+    thread = Thread.new { while_explaining { Thread.current.kill } }
+    assert thread.join(patient(5))
+  end
+
   def test_a_time_limit_says_where_it_was_set_and_what_was_waited_for
     queue = Polyphony::Queue.new
     error = assert_raises(Polyphony::Cancel) { cancel_after(0.002) { queue.shift } }
