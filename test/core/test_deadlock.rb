@@ -83,6 +83,11 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 1, lines.grep(/<Fiber stubborn.* waits for an event/).size
   end
 
+  def test_for_how_long_is_left_out_of_one_that_has_not_waited
+    lines = report('Fiber.new { Polyphony::Event.new.await }.resume')
+    assert_equal 1, lines.grep(/\A  #<Fiber:\d+ \(root\)> waits for being scheduled\z/).size
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new
