@@ -396,27 +396,34 @@ static void hand_back_one(struct fiber_state *from, struct fiber_state *to, VALU
                           enum resume_how how) {
   if (how == RESUME_RETURN || !own_limit_p(from, value))
     enqueue(to->backend, to, value, how, AT_TAIL);
+  else if (from->shields && cancel_scope_hold(from, value))
+    return;
   else if (from->incoming == Qundef)
     FIBER_WRITE(from, incoming, value);
   else
     keep_exception(from, value);
 }
 
+static void hand_back_all(struct fiber_state *from, struct fiber_state *to, VALUE exceptions) {
+  for (long i = 0; !NIL_P(exceptions) && i < RARRAY_LEN(exceptions); i++)
+    hand_back_one(from, to, RARRAY_AREF(exceptions, i), RESUME_RAISE);
+  RB_GC_GUARD(exceptions);
+}
+
 /* from stood in for to, and got what was meant for it; now it has yielded or ended, and cannot be
  * switched to. */
 static void hand_back(struct fiber_state *from, struct fiber_state *to) {
-  VALUE more = from->pending;
+  VALUE more = from->pending, held_back = from->held_back;
 
-  from->pending = Qnil;
+  from->pending = from->held_back = Qnil;
   if (from->queued) {
     struct runqueue_entry entry = *runqueue_find(&from->backend->runqueue, from);
     runqueue_remove(&from->backend->runqueue, from);
     hand_back_one(from, to, entry.value, entry.how);
     RB_GC_GUARD(entry.value);
   }
-  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
-    hand_back_one(from, to, RARRAY_AREF(more, i), RESUME_RAISE);
-  RB_GC_GUARD(more);
+  hand_back_all(from, to, more);
+  hand_back_all(from, to, held_back);
 }
 
 static void move_to_front(struct backend_base *backend, struct fiber_state *fiber) {
@@ -432,10 +439,21 @@ static void set_aside(struct fiber_state *fiber, VALUE value, enum resume_how ho
   RB_OBJ_WRITTEN(fiber->self, Qundef, value);
 }
 
+/* Whether a shield holds the exception back: one of the fiber's own, or of those it has resumed, down
+ * to the one that waits in its place. */
+static bool held_back_p(struct fiber_state *fiber, struct fiber_state *last, VALUE exception) {
+  for (;; fiber = fiber->proxy) {
+    if (fiber->shields && cancel_scope_hold(fiber, exception)) return true;
+    if (fiber == last) return false;
+  }
+}
+
 static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how,
                      enum position position) {
-  if (fiber->shields && how == RESUME_RAISE && cancel_scope_hold(fiber, value)) return;
+  struct fiber_state *meant = fiber;
+
   if (fiber->proxy) fiber = stand_in(fiber);
+  if (how == RESUME_RAISE && held_back_p(meant, fiber, value)) return;
   struct backend_base *backend = fiber->backend;
   VALUE self = fiber->self;
 
@@ -497,8 +515,8 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 
 /* A generator it has resumed may still have what was meant for it. */
 static void update_links(struct backend_base *backend) {
-  if (backend->open && backend->current->fiber != rb_fiber_current())
-    adopt_current(backend, rb_fiber_current());
+  if (!backend->open || backend->thread != rb_thread_current()) return;
+  if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
 
 bool backend_base_raising_p(struct fiber_state *fiber) {
@@ -741,9 +759,8 @@ static VALUE deadlock_error(void) {
   VALUE error = rb_protect(make_deadlock, fiber_state_list(), &state);
 
   if (!state) return error;
-  error = rb_errinfo();         /* somebody's inspect failed */
-  rb_set_errinfo(Qnil);
-  return error;
+  rb_set_errinfo(Qnil);         /* somebody's inspect failed */
+  return rb_funcall(eDeadlock, id_new, 0);
 }
 
 /* The main thread's main fiber is told, whichever thread found out. */
@@ -821,7 +838,8 @@ static bool passed_on_p(struct backend_base *backend, struct runqueue_entry *ent
   struct fiber_state *last = entry->fiber->proxy ? stand_in(entry->fiber) : entry->fiber;
 
   if (last == entry->fiber) return false;
-  enqueue(backend, last, entry->value, entry->how, AT_HEAD);
+  if (entry->how == RESUME_RETURN || !held_back_p(entry->fiber, last, entry->value))
+    enqueue(backend, last, entry->value, entry->how, AT_HEAD);
   return true;
 }
 
@@ -829,18 +847,18 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
                       enum switch_idle idle, struct runqueue_entry *next) {
   struct runqueue *queue = &backend->runqueue;
 
-  if (!queue->length) find_runnable(backend, self, idle);
-  else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
-    backend_base_poll(backend, false);
-  if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
-  do runqueue_shift(queue, next);
-  while (passed_on_p(backend, next));
+  do {
+    if (!queue->length) find_runnable(backend, self, idle);
+    else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
+      backend_base_poll(backend, false);
+    if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
+    runqueue_shift(queue, next);
+  } while (passed_on_p(backend, next));
 }
 
-/* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint. */
-static void queue_pending(struct backend_base *backend, struct fiber_state *fiber) {
+void backend_base_queue_pending(struct fiber_state *fiber) {
   if (!NIL_P(fiber->pending) && RARRAY_LEN(fiber->pending) > 0)
-    enqueue(backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, AT_TAIL);
+    enqueue(fiber->backend, fiber, rb_ary_shift(fiber->pending), RESUME_RAISE, AT_TAIL);
 }
 
 static VALUE transfer_body(VALUE argument) {
@@ -876,6 +894,10 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
+  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+    next->fiber->incoming = Qundef;
+    error = next->value;        /* of a child: it must not be lost */
+  }
   if (!newborn) backend_base_schedule(backend->root, error, RESUME_RAISE);
   else if (!try_again(backend, next)) fiber_life_fail(next->fiber, stack_error(error));
 }
@@ -969,7 +991,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
     value = transfer(backend, self, &next);
   } while (backend->handover);
   self->incoming = Qundef;
-  if (!NIL_P(self->pending)) queue_pending(backend, self);
+  if (!NIL_P(self->pending)) backend_base_queue_pending(self);
   if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);
   return value;
 }

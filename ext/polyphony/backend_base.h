@@ -97,6 +97,9 @@ void backend_base_schedule_value(struct fiber_state *fiber, VALUE value, bool fi
 /* Keeps a fiber off the queue, for a debugger; what is scheduled meanwhile waits for its return. */
 void backend_base_take_off(struct fiber_state *fiber);
 void backend_base_put_back(struct fiber_state *fiber);
+/* Exceptions that came while another was waiting to be delivered follow, one at a switchpoint: called
+ * when that one has been delivered. */
+void backend_base_queue_pending(struct fiber_state *fiber);
 /* Takes back an exception that was scheduled and not delivered. False if it was not there. */
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
 /* The same, when the fiber runs and another thread calls. */

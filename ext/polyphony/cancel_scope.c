@@ -41,16 +41,30 @@ static VALUE explain_body(VALUE argument) {
                     fiber_state_wait_subject(fiber));
 }
 
-/* Somebody's inspect may fail, and must not wait: we are in the middle of a switch. */
-static void explain(struct cancel_scope *scope) {
-  bool *in_handler = &scope->fiber->backend->in_handler, before = *in_handler;
+/* The program is to end, or can never go on: nothing is worth waiting for. */
+static bool pierces_p(VALUE exception) {
+  return RTEST(rb_obj_is_kind_of(exception, rb_eSystemExit)) ||
+         RTEST(rb_obj_is_kind_of(exception, rb_eSignal)) ||
+         RTEST(rb_obj_is_kind_of(exception, eDeadlock));
+}
+
+/* Somebody's inspect may fail, and must not wait: we are in the middle of a switch. A signal that comes
+ * meanwhile is none of its failures, and goes to the main fiber; a tag that is no exception
+ * (Thread#kill) is returned. */
+static int explain(struct cancel_scope *scope) {
+  struct backend_base *backend = scope->fiber->backend;
+  bool before = backend->in_handler;
   int state;
 
-  if (!RTEST(rb_obj_is_kind_of(scope->exception, eCancel))) return;
-  *in_handler = true;
+  if (!RTEST(rb_obj_is_kind_of(scope->exception, eCancel))) return 0;
+  backend->in_handler = true;
   rb_protect(explain_body, (VALUE)scope, &state);
-  *in_handler = before;
-  if (state) rb_set_errinfo(Qnil);
+  backend->in_handler = before;
+  VALUE error = rb_errinfo();
+  if (!state || !RTEST(rb_obj_is_kind_of(error, rb_eException))) return state;
+  rb_set_errinfo(Qnil);
+  if (pierces_p(error)) backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+  return 0;
 }
 
 static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE exception) {
@@ -77,6 +91,10 @@ static void deliver(struct fiber_state *fiber, VALUE exception) {
     backend_base_schedule(fiber, exception, RESUME_RAISE);
     return;
   }
+  if (scope->superseded) {      /* both were held back by a shield, the outer one first */
+    scope->exception = Qundef;
+    return;
+  }
   if (!within_shield_p(scope)) supersede_inner(scope);
   backend_base_schedule_event(fiber, exception, RESUME_RAISE);
 }
@@ -92,8 +110,9 @@ static void strike(struct cancel_scope *scope, bool late) {
     rb_set_errinfo(Qnil);
   }
   RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
-  if (late) explain(scope);
+  int killed = late ? explain(scope) : 0;
   deliver(scope->fiber, exception);
+  if (killed) rb_jump_tag(killed);
 }
 
 void cancel_scope_cancel(struct cancel_scope *scope) { strike(scope, false); }
@@ -197,13 +216,6 @@ static bool inside_shield_p(struct fiber_state *fiber, VALUE exception) {
   struct cancel_scope *scope = scope_of(fiber, exception);
 
   return scope && !within_shield_p(scope);
-}
-
-/* The program is to end, or can never go on: nothing is worth waiting for. */
-static bool pierces_p(VALUE exception) {
-  return RTEST(rb_obj_is_kind_of(exception, rb_eSystemExit)) ||
-         RTEST(rb_obj_is_kind_of(exception, rb_eSignal)) ||
-         RTEST(rb_obj_is_kind_of(exception, eDeadlock));
 }
 
 bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception) {

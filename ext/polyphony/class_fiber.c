@@ -114,22 +114,34 @@ static VALUE Fiber_await_all_children(VALUE self) {
 }
 
 static VALUE Fiber_shut_down(VALUE self, VALUE graceful) {
-  VALUE error = fiber_life_shut_down_children(bound(self), RTEST(graceful));
+  VALUE order = Qundef, error = fiber_life_shut_down_children(bound(self), RTEST(graceful), &order);
 
-  if (!NIL_P(error)) rb_exc_raise(error);
-  return self;
+  if (NIL_P(error) && order == Qundef) return self;
+  if (NIL_P(error)) rb_exc_raise(order);
+  if (order != Qundef) backend_base_schedule(current(), order, RESUME_RAISE);
+  rb_exc_raise(error);
 }
 
-/* Tells everybody who monitors the fiber. Called when it ends. */
+static VALUE tell_monitor(VALUE argument) {
+  VALUE *pair = (VALUE *)argument;
+
+  if (!RTEST(rb_obj_is_kind_of(pair[0], cFiber))) return rb_funcall(pair[0], id_push, 1, pair[1]);
+  queue_add(Fiber_monitor_mailbox(pair[0]), pair[1]);
+  return Qnil;
+}
+
+/* Tells everybody who monitors the fiber. Called when it ends: it cannot wait any more, and the
+ * failure of one must not keep it from the others. */
 static VALUE Fiber_report_end(VALUE self) {
   struct fiber_state *fiber = get(self);
   VALUE monitors = rb_ary_dup(fiber->monitors);
-  VALUE report = rb_ary_new_from_args(2, self, fiber->result);
+  VALUE pair[] = { Qnil, rb_ary_new_from_args(2, self, fiber->result) };
+  int state;
 
   for (long i = 0; i < RARRAY_LEN(monitors); i++) {
-    VALUE monitor = RARRAY_AREF(monitors, i);
-    if (RTEST(rb_obj_is_kind_of(monitor, cFiber))) queue_push(Fiber_monitor_mailbox(monitor), report);
-    else rb_funcall(monitor, id_push, 1, report);
+    pair[0] = RARRAY_AREF(monitors, i);
+    rb_protect(tell_monitor, (VALUE)pair, &state);
+    if (state) rb_set_errinfo(Qnil);
   }
   return self;
 }
@@ -325,12 +337,12 @@ static VALUE Fiber_wait_reason(VALUE self) {
   return reason ? rb_str_new_cstr(reason) : Qnil;
 }
 
-/* [reason or nil, subject or nil, since] */
+/* [reason or nil, subject or nil, since or nil]: one that resumes a generator may never have waited. */
 static VALUE Fiber_wait(VALUE self) {
   struct fiber_state *fiber = get(self);
+  VALUE since = fiber->wait_since ? DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC) : Qnil;
 
-  return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber),
-                              DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC));
+  return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber), since);
 }
 
 static void define_words(void) {

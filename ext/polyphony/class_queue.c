@@ -419,6 +419,11 @@ static VALUE Queue_retire(VALUE self) {
 
 VALUE queue_new(void) { return Queue_allocate(cQueue); }
 VALUE queue_push(VALUE queue, VALUE item) { return Queue_push(queue, item); }
+
+void queue_add(VALUE self, VALUE item) {
+  if (!closed_p(get(self))) append(self, get(self), item);
+}
+
 VALUE queue_shift(VALUE queue) { return shift_waiting(queue, get(queue)); }
 
 VALUE queue_new_mailbox(VALUE owner) {

@@ -40,6 +40,7 @@ static VALUE run_block(VALUE argument) {
 }
 
 static bool is_a(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+static bool stop_p(VALUE error) { return is_a(error, eMoveOn) || is_a(error, eTerminate); }
 
 static void set_result(struct fiber_state *fiber, VALUE result, bool failed) {
   FIBER_WRITE(fiber, result, result);
@@ -63,12 +64,30 @@ static void set_failure(struct fiber_state *fiber, VALUE error) {
   if (state) rb_set_errinfo(Qnil);
 }
 
-static void set_outcome(struct fiber_state *fiber, VALUE error) {
-  if (is_a(error, eMoveOn) || is_a(error, eTerminate))
-    set_result(fiber, rb_funcall(error, id_value, 0), false);
-  else
-    set_failure(fiber, error);
+/* What the user's own method raised. */
+static void fail_with_errinfo(struct fiber_state *fiber) {
+  VALUE error = rb_errinfo();
+
+  rb_set_errinfo(Qnil);
+  set_failure(fiber, error);
 }
+
+static VALUE value_of(VALUE error) { return rb_funcall(error, id_value, 0); }
+
+static void set_outcome(struct fiber_state *fiber, VALUE error) {
+  int state;
+
+  if (!stop_p(error)) {
+    set_failure(fiber, error);
+    return;
+  }
+  VALUE value = rb_protect(value_of, error, &state);
+  if (state) fail_with_errinfo(fiber);
+  else set_result(fiber, value, false);
+}
+
+/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
+static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
 
 /* ---- children -------------------------------------------------------------------------------- */
 
@@ -94,15 +113,21 @@ static VALUE park_until_child_ends(VALUE argument) {
   return waitlist_park(&child->awaiters, child->self, "children to end");
 }
 
+/* The program is to end, or nothing can run any more: a main fiber does not wait on. */
+static bool gives_up_p(VALUE error) {
+  bool main = backend_base_fiber(backend_base_current())->root;
+
+  return main && (ends_program_p(error) || is_a(error, eDeadlock));
+}
+
 /* Seen here, an error need not come a second time as that of a child. */
 static VALUE take_failure(struct fiber_state *fiber) {
   backend_base_unschedule(backend_base_fiber(backend_base_current()), fiber->result);
   return fiber->result;
 }
 
-/* Children may be spun, or attached, while the others are being stopped: they are told, too. A stop
- * of the fiber itself that comes meanwhile goes to *stop. */
-static VALUE shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *stop) {
+/* Children may be spun, or attached, while the others are being stopped: they are told, too. */
+VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *order) {
   VALUE first = Qnil;
   int state;
 
@@ -120,17 +145,11 @@ static VALUE shut_down_children(struct fiber_state *fiber, bool graceful, VALUE 
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
-    if (is_a(error, eDeadlock)) return error;   /* it will never end */
-    if (is_a(error, eTerminate) || is_a(error, eMoveOn)) *stop = error;
+    if (gives_up_p(error)) return error;
+    if (stop_p(error) || is_a(error, eRestart)) *order = error;
     else if (NIL_P(first)) first = error;
   }
   return first;
-}
-
-VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful) {
-  VALUE stop = Qundef;
-
-  return shut_down_children(fiber, graceful, &stop);
 }
 
 void fiber_life_await_children(struct fiber_state *fiber) {
@@ -155,9 +174,6 @@ static bool monitored_by(struct fiber_state *fiber, struct fiber_state *who) {
   return false;
 }
 
-/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
-static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
-
 /* The deadline of a fiber that is told of it itself. */
 static bool heard_p(struct fiber_state *fiber) {
   return fiber->inherited && is_a(fiber->result, eDeadlineExceeded) &&
@@ -169,7 +185,7 @@ static void pass_error_on(struct fiber_state *fiber) {
   struct fiber_state *parent = fiber->parent ? fiber->parent : root;
 
   if (ends_program_p(fiber->result)) parent = root;
-  else if (awaited_by(fiber, parent) || monitored_by(fiber, parent) || heard_p(fiber)) return;
+  else if ((fiber->ended && awaited_by(fiber, parent)) || monitored_by(fiber, parent) || heard_p(fiber)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }
 
@@ -214,12 +230,15 @@ void fiber_life_fail(struct fiber_state *fiber, VALUE error) {
   conclude(fiber);
 }
 
-/* Children may wait in their ensure blocks and take their time. Exceptions scheduled on a fiber
- * that is ending (a second stop, say) are spent on waiting. */
-static void end_children(struct fiber_state *fiber) {
-  if (list_empty_p(&fiber->children)) return;
-  VALUE error = fiber_life_shut_down_children(fiber, fiber->graceful);
+/* Children may wait in their ensure blocks and take their time. Returns what the fiber was told last
+ * meanwhile, a stop or a Restart; or Qundef. */
+static VALUE end_children(struct fiber_state *fiber) {
+  VALUE order = Qundef;
+
+  if (list_empty_p(&fiber->children)) return order;
+  VALUE error = fiber_life_shut_down_children(fiber, fiber->graceful, &order);
   if (!NIL_P(error)) set_failure(fiber, error);
+  return order;
 }
 
 /* A child's error that came too late to be raised: it ended together with its parent. Others, a
@@ -228,14 +247,15 @@ static void take_late_errors(struct fiber_state *fiber) {
   VALUE error;
 
   while ((error = backend_base_shift_exception(fiber)) != Qundef)
-    if (!fiber->failed && !NIL_P(rb_funcall(error, id_source_fiber, 0))) set_failure(fiber, error);
+    if (!fiber->failed && !NIL_P(rb_attr_get(error, id_source))) set_failure(fiber, error);
 }
 
 VALUE fiber_life_end_children(struct fiber_state *main, bool take_late) {
-  VALUE first = fiber_life_shut_down_children(main, main->graceful), error;
+  VALUE order = Qundef;         /* a stop: it is ending already */
+  VALUE first = fiber_life_shut_down_children(main, main->graceful, &order), error;
 
   while ((error = backend_base_shift_exception(main)) != Qundef)
-    if (take_late && NIL_P(first) && !NIL_P(rb_funcall(error, id_source_fiber, 0))) first = error;
+    if (take_late && NIL_P(first) && !NIL_P(rb_attr_get(error, id_source))) first = error;
   return first;
 }
 
@@ -273,6 +293,7 @@ static int run_once(struct run *run, VALUE *restart) {
   VALUE result = rb_protect(run_block, (VALUE)run, &state);
 
   *restart = Qundef;
+  backend_base_fiber(run->fiber->backend);  /* lets go of generators it resumed */
   if (!state) {
     set_result(run->fiber, result, false);
     return 0;
@@ -290,17 +311,21 @@ static int run_once(struct run *run, VALUE *restart) {
 static VALUE late_restart(struct fiber_state *fiber) {
   VALUE restart = backend_base_shift_instance(fiber, eRestart);
 
-  if (restart != Qundef && fiber->failed) pass_error_on(fiber);
+  if (restart == Qundef && !fiber->root) restart = end_children(fiber);
+  if (restart == Qundef || stop_p(restart)) return Qundef;
+  if (fiber->failed) pass_error_on(fiber);
   return restart;
 }
 
-static bool may_begin_again(struct fiber_state *fiber) {
-  VALUE stop = Qundef;
-  VALUE error = shut_down_children(fiber, false, &stop);
+/* The last word counts: another restart may come while children end, or a stop. */
+static bool may_begin_again(struct fiber_state *fiber, VALUE *restart) {
+  VALUE order = Qundef;
+  VALUE error = fiber_life_shut_down_children(fiber, false, &order);
 
-  if (stop != Qundef) set_outcome(fiber, stop);
+  if (order != Qundef) *restart = order;
+  if (stop_p(*restart)) set_outcome(fiber, *restart);
   if (!NIL_P(error)) set_failure(fiber, error);
-  return NIL_P(error) && stop == Qundef && !fiber->told_to_end;
+  return NIL_P(error) && !stop_p(*restart) && !fiber->told_to_end;
 }
 
 static void begin_again(struct run *run, VALUE restart) {
@@ -318,7 +343,7 @@ static int run_to_the_end(struct run *run) {
     int killed = run_once(run, &restart);
     if (killed) return killed;
     if (restart == Qundef) restart = late_restart(run->fiber);
-    if (restart == Qundef || !may_begin_again(run->fiber)) return 0;
+    if (restart == Qundef || !may_begin_again(run->fiber, &restart)) return 0;
     begin_again(run, restart);
     RB_GC_GUARD(restart);
   }
@@ -334,8 +359,8 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
+  backend_base_queue_pending(fiber);
   int killed = run_to_the_end(&run);
-  backend_base_fiber(fiber->backend);  /* lets go of generators it resumed */
   fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);

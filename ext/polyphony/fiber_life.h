@@ -19,8 +19,9 @@ VALUE fiber_life_await(struct fiber_state *fiber);
 /* Waits for all children; raises what they raise. Switches. */
 void fiber_life_await_children(struct fiber_state *fiber);
 /* Stops all children, youngest first, and waits for them. Returns the first exception that came
- * meanwhile, or Qnil. Switches, does not raise (but for Thread#kill). */
-VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful);
+ * meanwhile, or Qnil; a stop or a Restart goes to *order instead, the last of several. A main fiber
+ * gives up at once for exit, a signal or a Deadlock. Switches, does not raise (but for Thread#kill). */
+VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *order);
 
 /* The same for the main fiber of a thread that ends: errors of children that came too late to be
  * raised in it count as well, unless it has one of its own. */

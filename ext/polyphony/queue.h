@@ -8,6 +8,7 @@
 VALUE queue_new(void);                  /* uncapped */
 VALUE queue_new_mailbox(VALUE owner);   /* of the fiber with that record; retires when it ends */
 VALUE queue_push(VALUE queue, VALUE item);
+void queue_add(VALUE queue, VALUE item);  /* past its capacity; not if closed */
 VALUE queue_shift(VALUE queue);         /* waits */
 
 #endif

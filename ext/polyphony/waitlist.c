@@ -12,11 +12,30 @@ static void leave(struct waitlist *list, struct fiber_state *fiber) {
   list->length--;
 }
 
-bool waitlist_wake(struct waitlist *list, VALUE value) {
-  if (waitlist_empty_p(list)) return false;
+/* Its thread ended without it, a core-only program's for instance: it will never run. */
+static bool abandoned_p(struct fiber_state *fiber) {
+  struct backend_base *backend = fiber->backend;
 
-  struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
-  leave(list, fiber);
+  if (backend->thread == rb_thread_current()) return false;
+  return !backend->open || !RTEST(rb_funcall(backend->thread, id_alive_p, 0));
+}
+
+static struct fiber_state *shift(struct waitlist *list) {
+  while (!waitlist_empty_p(list)) {
+    struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
+    VALUE self = fiber->self;
+    leave(list, fiber);
+    if (!abandoned_p(fiber)) return fiber;
+    fiber->waitlist = NULL;
+    RB_GC_GUARD(self);
+  }
+  return NULL;
+}
+
+bool waitlist_wake(struct waitlist *list, VALUE value) {
+  struct fiber_state *fiber = shift(list);
+
+  if (!fiber) return false;
   list->woken++;
   FIBER_WRITE(fiber, wake, value);
   backend_base_schedule(fiber, value, RESUME_RETURN);

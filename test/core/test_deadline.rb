@@ -88,6 +88,7 @@ class TestDeadline < Polyphony::TestCase
   end
 
   def test_errors_of_use
+    assert_match(/NaN/, assert_raises(ArgumentError) { deadline(Float::NAN) { 1 } }.message)
     assert_match(/got "soon"/, assert_raises(ArgumentError) { deadline('soon') { 1 } }.message)
     assert_match(/block/, assert_raises(ArgumentError) { deadline(1) }.message)
   end

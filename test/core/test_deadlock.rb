@@ -45,6 +45,49 @@ class TestDeadlock < Polyphony::TestCase
     assert_match(/\A    held by #<Fiber holder:\d+ -e:9> for 0\.\d s\z/, lines[2])
   end
 
+  def test_what_cannot_be_shown_does_not_hide_the_others
+    lines = report(<<~RUBY)
+      class Lock
+        def initialize = @list = Polyphony::WaitList.new(self, 'a lock')
+        def holders = raise('who knows')
+        def lock = @list.park
+      end
+      spin(BasicObject.new) { Polyphony::WaitList.new(BasicObject.new).park }
+      spin(:last) { Lock.new.lock }
+      shield { Lock.new.lock }
+    RUBY
+    assert_match(/Polyphony::Deadlock/, lines[0] + lines.last)
+    assert_equal 2, lines.grep(/waits for a lock \(#<Lock/).size
+    assert_equal 1, lines.grep(/one that cannot be shown.* waits for being woken \(one that cannot be shown/).size
+  end
+
+  def test_an_inspect_that_is_not_written_yet_does_not_hide_a_deadlock
+    lines = report(<<~RUBY)
+      def (tag = Object.new).to_s = raise(NotImplementedError)
+      spin(tag) { Polyphony::Event.new.await }
+      shield { Polyphony::Event.new.await }
+    RUBY
+    assert_match(/no fiber can ever run again \(Polyphony::Deadlock\)/, lines[0])
+  end
+
+  def test_a_child_that_never_ends_is_one_for_whoever_shuts_it_down
+    lines = report(<<~RUBY)
+      spin(:stubborn) do
+        sleep
+      ensure
+        Polyphony::Event.new.await
+      end
+      snooze
+    RUBY
+    assert_equal 1, lines.grep(/no fiber can ever run again/).size
+    assert_equal 1, lines.grep(/<Fiber stubborn.* waits for an event/).size
+  end
+
+  def test_for_how_long_is_left_out_of_one_that_has_not_waited
+    lines = report('Fiber.new { Polyphony::Event.new.await }.resume')
+    assert_equal 1, lines.grep(/\A  #<Fiber:\d+ \(root\)> waits for being scheduled\z/).size
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new
@@ -106,7 +149,24 @@ class TestDeadlock < Polyphony::TestCase
       end
       Odd.new.lock
     RUBY
-    assert_match(/no \(IOError\)/, lines.first)
+    assert_match(/no fiber can ever run again/, lines[0])
+    assert_match(/waits for being woken \(one that cannot be shown \(IOError\)\)/, lines[1])
+  end
+
+  # Waits, with a time limit, for something that does that when it is shown.
+  def while_explaining(&inspect)
+    Object.new.tap { |object| object.define_singleton_method(:inspect, &inspect) }.then do |object|
+      cancel_after(0.001) { Polyphony::WaitList.new(object).park }
+    end
+  end
+
+  def test_an_exit_while_a_time_limit_is_explained_is_not_lost
+    assert_equal 5, assert_raises(SystemExit) { while_explaining { exit 5 } }.status
+  end
+
+  def test_a_thread_that_is_killed_while_a_time_limit_is_explained_ends
+    thread = Thread.new { while_explaining { Thread.current.kill } }
+    assert thread.join(patient(5))
   end
 
   def test_a_time_limit_says_where_it_was_set_and_what_was_waited_for

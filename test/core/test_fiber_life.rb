@@ -6,6 +6,23 @@ require_relative '../test_helper'
 class TestFiberLife < Polyphony::TestCase
   on_every_driver
 
+  def test_a_stop_that_comes_during_a_shutdown_of_children_is_not_lost
+    fiber = spin do
+      spin do
+        sleep
+      ensure
+        sleep 0.005
+      end
+      snooze
+      Fiber.current.shutdown_all_children
+      :went_on
+    end
+    snooze until fiber.children.first&.state == :waiting
+    3.times { snooze }
+    fiber.stop(:stopped)
+    assert_equal :stopped, fiber.await
+  end
+
   class Boom < StandardError; end
   class Bang < StandardError; end
 

@@ -6,6 +6,34 @@ require_relative '../test_helper'
 class TestFiberOdds < Polyphony::TestCase
   on_every_driver
 
+  class BrokenStop < Polyphony::MoveOn
+    def value
+      raise IOError, 'no value'
+    end
+  end
+
+  class BrokenError < StandardError
+    def source_fiber
+      raise IOError, 'no source'
+    end
+  end
+
+  def test_a_fiber_ends_whatever_the_methods_of_its_exception_do
+    bodies = [proc { Fiber.current.schedule(BrokenStop.new) && snooze },
+              proc { Fiber.current.raise(BrokenError) && :over }]
+    awaiters = bodies.map { |body| spin { spin(&body).await rescue $!.message } }
+    assert_equal ['no value', :over], awaiters.map(&:await)
+  end
+
+  def test_an_error_of_a_child_of_a_fiber_that_cannot_be_switched_to_goes_to_main
+    ended = Fiber.new { spin { snooze; raise IOError, 'of one that has ended' } }
+    yielded = Fiber.new { spin { snooze; raise IOError, 'of one that has yielded' }; Fiber.yield }
+    [ended, yielded].each do |fiber|
+      fiber.resume
+      assert_match(/of one that has/, assert_raises(IOError) { 5.times { snooze } }.message)
+    end
+  end
+
   def test_an_out_of_band_fiber_runs_first_and_has_no_parent
     log = []
     spin { log << :other }

@@ -41,11 +41,73 @@ class TestRestart < Polyphony::TestCase
     assert_equal [:again], runs
   end
 
+  def test_what_comes_before_the_first_run_is_heeded_one_after_the_other
+    log = []
+    assert_equal :stopped, spin { sleep }.interject { log << 1 }.stop(:stopped).await
+    assert_equal :stopped, spin { |value| log << value; sleep }.restart(2).stop(:stopped).await
+    spin { |value| log << value }.stop.restart(3).await
+    assert_equal [1, 2, 3], log
+  end
+
   def test_a_restart_that_comes_as_the_block_ends_is_not_lost
     runs = 0
     fiber = spin { Fiber.current.restart if (runs += 1) < 3 }
     fiber.await
     assert_equal 3, runs
+  end
+
+  # Ends after a while.
+  def slow_child
+    spin do
+      sleep
+    ensure
+      sleep 0.005
+    end
+  end
+
+  def test_a_restart_that_comes_while_children_end_is_not_lost
+    runs = []
+    fiber = spin do |value|
+      runs << value
+      slow_child if runs.size == 1
+      snooze
+    end
+    5.times { snooze }
+    refute_empty fiber.children
+    fiber.restart(:again)
+    fiber.await
+    assert_equal [nil, :again], runs
+  end
+
+  def test_of_several_that_come_while_children_end_the_last_counts
+    runs = []
+    body = proc do |value|
+      runs << value
+      slow_child if value.nil?
+      sleep if value.nil?
+    end
+    fiber = spin(&body)
+    stopped = spin(&body)
+    2.times { snooze }
+    [fiber, stopped].each { |one| one.restart(:first) }
+    2.times { snooze }
+    fiber.restart(:second)
+    stopped.stop(:over)
+    assert_equal [nil, :over], [fiber.await, stopped.await]
+    assert_equal [nil, nil, :second], runs
+  end
+
+  def test_an_error_before_a_late_restart_is_raised_in_the_parent_that_awaits_it
+    runs = 0
+    fiber = spin do
+      sleep if (runs += 1) == 1
+      :again
+    ensure
+      raise IOError if runs == 1
+    end
+    spin { snooze; fiber.stop && fiber.restart }
+    assert_raises(IOError) { fiber.await }
+    assert_equal [:again, 2], [fiber.await, runs]
   end
 
   def test_the_mailbox_is_emptied

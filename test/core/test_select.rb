@@ -39,6 +39,17 @@ class TestSelect < Polyphony::TestCase
     assert_equal IOError, parent.await
   end
 
+  def test_a_monitor_mailbox_that_is_full_or_closed_keeps_nobody_from_ending
+    closed = sleeper.tap { |fiber| fiber.monitor_mailbox.close }
+    full = sleeper.tap { |fiber| fiber.monitor_mailbox.cap(1) }
+    fibers = Array.new(2) { spin { snooze } }
+    fibers.each { |fiber| fiber.monitor(closed).monitor(full) }
+    selecting = spin { Fiber.select(fibers) }
+    assert_same fibers.first, selecting.await.first
+    assert_equal [closed, full], Fiber.current.children
+    assert_equal 2, full.monitor_mailbox.size
+  end
+
   def test_who_is_no_monitor_any_more_is_not_told
     fiber = spin { :done }
     fiber.monitor(Fiber.current).monitor(Fiber.current)
@@ -106,6 +117,14 @@ class TestSelect < Polyphony::TestCase
     end
   end
 
+  def test_a_select_that_is_cancelled_as_a_fiber_fails_loses_no_error
+    main = Fiber.current
+    failing = spin { suspend; raise IOError, 'child' }
+    spin { snooze; failing.schedule; main.cancel }
+    assert_raises(Polyphony::Cancel) { Fiber.select(failing) }
+    assert_raises(IOError) { snooze }
+  end
+
   def test_errors_of_use
     assert_match(/got 1/, assert_raises(TypeError) { Fiber.select(1) }.message)
     assert_match(/await itself/, assert_raises(FiberError) { Fiber.select(Fiber.current) }.message)
@@ -145,6 +164,34 @@ class TestSelect < Polyphony::TestCase
     assert_equal :fast, Fiber.race(slow, spin { raise IOError }, spin { snooze; snooze; :fast })
     assert_equal [:slow], ended
     assert_empty Fiber.current.children
+  end
+
+  def test_a_stop_that_comes_together_with_the_end_of_the_last_one_is_not_lost
+    fiber = spin do
+      loser = spin do
+        sleep
+      ensure
+        fiber.stop(:stopped)
+      end
+      [:went_on, Fiber.race(spin { snooze }, loser), snooze]
+    end
+    assert_equal :stopped, fiber.await
+  end
+
+  def test_all_of_a_race_are_waited_for_also_if_some_fail_when_they_are_stopped
+    log = []
+    slow = spin do
+      sleep
+    ensure
+      sleep 0.002
+      log << :ended
+    end
+    failing = spin do
+      sleep
+    ensure
+      raise IOError
+    end
+    assert_equal [:won, [:ended]], [Fiber.race(spin { snooze; :won }, slow, failing), log]
   end
 
   def test_a_race_without_winner_raises_what_they_ended_with

@@ -21,6 +21,36 @@ class TestShield < Polyphony::TestCase
     assert_equal [:finished], log
   end
 
+  def test_a_generator_may_shield_itself_and_whoever_resumes_it
+    log = []
+    fiber = spin do
+      generator = Enumerator.new { |out| shield { 3.times { snooze }; log << :finished }; out << 1 }
+      log << generator.next
+      sleep
+    end
+    snooze
+    fiber.stop(:stopped)
+    assert_equal [:stopped, [:finished]], [fiber.await, log]
+  end
+
+  def test_what_a_generator_held_back_is_raised_where_it_yields_to
+    fiber = spin { Enumerator.new { |out| shield { 3.times { snooze }; out << 1 } }.next; sleep }
+    snooze
+    fiber.stop(:stopped)
+    assert_equal :stopped, fiber.await
+  end
+
+  def test_a_limit_of_a_generator_that_was_held_back_stays_its_own
+    log = []
+    generator = Enumerator.new do |out|
+      out << move_on_after(0.001, with_value: :late) do
+        shield { sleep 0.005; out << :held; sleep 0.001; log << :finished }
+        log << :never
+      end
+    end
+    assert_equal [:held, :late, [:finished]], [generator.next, generator.next, log]
+  end
+
   def test_it_returns_what_the_block_returns
     assert_equal 5, shield { 5 }
     assert_equal 6, [1].each { break shield { 6 } }
@@ -34,6 +64,17 @@ class TestShield < Polyphony::TestCase
       log << :never
     end
     assert_equal [:late, [:finished]], [result, log]
+  end
+
+  def test_of_two_time_limits_around_it_the_outer_one_counts_if_it_came_first
+    result = move_on_after(0.001, with_value: :outer) do
+      cancel_after(0.003) do
+        shield { sleep 0.01 }
+      ensure
+        sleep 0.001
+      end
+    end
+    assert_equal :outer, result
   end
 
   def test_time_limits_within_it_work

@@ -6,6 +6,21 @@ require_relative '../test_helper'
 class TestTimeouts < Polyphony::TestCase
   on_every_driver
 
+  def test_nested_scopes_may_be_cancelled_by_another_thread
+    scopes = Thread::Queue.new
+    thread = Thread.new do
+      move_on_after(nil, with_value: :outer) do |outer|
+        move_on_after(nil, with_value: :inner) { |inner| scopes << [outer, inner]; sleep }
+      end
+    end
+    outer, inner = scopes.pop
+    Thread.pass until thread.main_fiber&.state == :waiting
+    [inner, outer].each(&:cancel)
+    assert_equal :outer, thread.value
+    assert_same Thread.current, Fiber.current.thread
+    assert_nil sleep(0.001)
+  end
+
   class Boom < StandardError; end
   class Bang < StandardError; end
 

@@ -6,6 +6,18 @@ require_relative '../test_helper'
 class TestWaitlist < Polyphony::TestCase
   on_every_driver
 
+  def test_a_fiber_whose_thread_has_ended_without_it_is_not_woken
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony/core'
+      list = Polyphony::WaitList.new
+      Thread.new { 2.times { spin { list.park } }; snooze until list.length == 2 }.join
+      fiber = spin { list.park }
+      snooze until list.length == 3
+      p list.wake(:awake), fiber.await, list.wake, list.woken
+    RUBY
+    assert_equal ["true", ":awake", "false", "0"], out.lines(chomp: true), err
+  end
+
   class Boom < StandardError; end
 
   def setup

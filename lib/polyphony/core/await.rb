@@ -112,13 +112,16 @@ module Polyphony
       end
 
       # @!visibility private
-      # Its error has been reported through the first one, or is of the same making.
+      # Their errors have been reported through the first one, or are of the same making. What else
+      # comes meanwhile is raised, also if it comes together with the end of a fiber.
       def end_all(fibers)
         fibers.each(&:terminate)
         fibers.each do |fiber|
           fiber.await
-        rescue Exception # rubocop:disable Lint/RescueException
-          raise unless fiber.dead?
+        rescue Exception => e # rubocop:disable Lint/RescueException
+          raise unless fibers.any? { |other| other.__failed? && other.result.equal?(e) }
+
+          retry unless fiber.dead?
         end
       end
 

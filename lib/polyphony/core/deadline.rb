@@ -10,6 +10,8 @@ module Polyphony
     # @param limit [Numeric, Time] seconds from now, or a time
     def initialize(limit)
       @seconds = Deadline.__seconds(limit)
+      raise ArgumentError, 'a deadline cannot be NaN' if @seconds.nan?
+
       @at = Deadline.__now + @seconds
       @owner = Fiber.current
       @place = Backtrace.sanitize(Kernel.caller(1, 8)).first

@@ -50,10 +50,8 @@ module Polyphony
       watch = new
       fibers.each { |fiber| watch.add(fiber) }
       yield watch
-    rescue MoveOn, Terminate, Restart
-      raise
-    rescue Exception # rubocop:disable Lint/RescueException -- speaks for the others
-      watch.shift_all
+    rescue Exception => e # rubocop:disable Lint/RescueException -- one of theirs speaks for the others
+      watch.shift_all if watch.told_of?(e)
       raise
     ensure
       watch.leave
@@ -74,9 +72,14 @@ module Polyphony
 
     # @return [Fiber] the next one that has ended
     def next_ended
-      fiber, = shift
-      @watched.delete(fiber)
-      fiber
+      @last, = shift
+      @watched.delete(@last)
+      @last
+    end
+
+    # @return [Boolean] whether the error is that of the last one seen to end
+    def told_of?(error)
+      @last&.__failed? && @last.result.equal?(error)
     end
 
     # @return [Integer] how many have not been seen to end

@@ -10,13 +10,15 @@ module Polyphony
       # @return [String]
       def describe(reason, subject)
         subject = named(subject)
-        subject.nil? ? reason : "#{reason} (#{title(subject)})"
+        NilClass === subject ? reason : "#{reason} (#{title(subject)})" # rubocop:disable Style/CaseEquality
       end
 
       # Who has what others wait for: +[fiber, since]+ each.
       def holders(subject)
         subject = named(subject)
-        subject.respond_to?(:holders) ? subject.holders : []
+        subject.respond_to?(:holders) ? Array(subject.holders) : []
+      rescue ::StandardError # a report is worth more than a line of it
+        []
       end
 
       # @param since [Float, nil] on the monotonic clock
@@ -36,19 +38,20 @@ module Polyphony
       # A fiber without its state: the one that polls would be called running.
       def title(object)
         object.inspect.sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
+      rescue ::StandardError => e
+        "one that cannot be shown (#{e.class})"
       end
 
       private
 
-      # Ours are asked, not others: a pool says that it responds to everything.
+      # Only ours are asked: a proxy may answer to anything, and a BasicObject to nothing.
       def named(subject)
-        owner = case subject
-                when Queue then subject.__owner || subject.owner
-                when WaitList then subject.owner
-                when ThreadLife then subject.instance_variable_get(:@thread)
-                when Event then subject.respond_to?(:owner) && subject.owner
-                end
-        owner || subject
+        case subject
+        when Queue then subject.__owner || subject.owner || subject
+        when ThreadLife then subject.instance_variable_get(:@thread)
+        when WaitList, Event then (subject.owner if subject.respond_to?(:owner)) || subject
+        else subject
+        end
       end
 
       def origin(fiber)
