@@ -97,13 +97,15 @@ module Polyphony
       current == :dead ? nil : current == :running
     end
 
-    # @return [String] where its block is written; (root) for a main fiber, (unknown) for a block
+    # @return [String] where its block is written; for a block of the library's own, as that of a
+    #   spin_loop, the line that called the library; (root) for a main fiber, (unknown) for a block
     #   that is not written in Ruby and for a fiber that is not ours
     def location
       block = __block
       return main? ? '(root)' : '(unknown)' unless block
 
-      block.source_location&.join(':') || '(unknown)'
+      written = block.source_location&.join(':') || '(unknown)'
+      (caller.first&.slice(/\A.*?:\d+/) if written.start_with?(Backtrace::DIR)) || written
     end
 
     # @return [String] tag, location and state; Ruby's own text for a fiber that is not ours
