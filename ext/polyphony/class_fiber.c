@@ -325,12 +325,12 @@ static VALUE Fiber_wait_reason(VALUE self) {
   return reason ? rb_str_new_cstr(reason) : Qnil;
 }
 
-/* [reason or nil, subject or nil, since] */
+/* [reason or nil, subject or nil, since; nil if it has not waited yet] */
 static VALUE Fiber_wait(VALUE self) {
   struct fiber_state *fiber = get(self);
+  VALUE since = fiber->wait_since ? DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC) : Qnil;
 
-  return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber),
-                              DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC));
+  return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber), since);
 }
 
 static void define_words(void) {

@@ -193,7 +193,8 @@ static void wait_for_room(VALUE self, struct queue *queue) {
 
   backend_base_snooze(backend_base_current());
   for (; may_wait_p(queue) && !room_p(queue, waited); waited = true)
-    waitlist_park(&queue->pushers, self, "room in a queue");
+    waitlist_park(&queue->pushers, self,
+                  NIL_P(queue->owner) ? "room in a queue" : "room in a mailbox");
 }
 
 /* Who waits for the answer to a question is told that there will be none. Runs Ruby code. */
@@ -425,6 +426,7 @@ VALUE queue_new_mailbox(VALUE owner) {
   VALUE self = queue_new();
 
   RB_OBJ_WRITE(self, &get(self)->owner, owner);
+  get(self)->reason = "a message in a mailbox";
   return self;
 }
 
