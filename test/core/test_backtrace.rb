@@ -102,6 +102,7 @@ class TestBacktrace < Polyphony::TestCase
     assert_equal ['set:1'], fiber.caller
     assert_equal __FILE__, fiber.set_caller(nil).caller.first[/\A[^:]+/]
     assert_match(/got 1/, assert_raises(TypeError) { fiber.set_caller(1) }.message)
+    assert_match(/got 2/, assert_raises(TypeError) { Fiber.current.spin(:tag, 2) { flunk } }.message)
   end
 
   def test_a_frozen_exception_passes

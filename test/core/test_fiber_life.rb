@@ -221,7 +221,7 @@ class TestFiberLife < Polyphony::TestCase
       assert_same fiber, fiber.raise(*args)
       error = assert_raises(klass) { fiber.await }
       assert_equal klass, error.class
-      assert_equal message, error.message unless args.empty?
+      assert_equal message, error.message
     end
   end
 

@@ -119,8 +119,9 @@ module Polyphony
 
     # @!visibility private
     # The exception meant by the arguments of raise.
-    def self.exception(error = RuntimeError, *rest)
+    def self.exception(error = nil, *rest)
       error, rest = RuntimeError, [error] if error.is_a?(String)
+      rest = ['unhandled exception'] if error.nil? && rest.empty? # Ruby's words for raise alone
       error ||= RuntimeError
       unless error.respond_to?(:exception)
         Kernel.raise TypeError, "expected an exception or its class, got #{error.inspect}"
