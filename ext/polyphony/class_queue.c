@@ -307,10 +307,13 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
   return queue->ending;
 }
 
+/* There are no keywords. Without a look at them, timeout: 1 would pass for a true nonblock. */
 static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
-  VALUE nonblock;
+  VALUE nonblock, options;
 
-  rb_scan_args(argc, argv, "01", &nonblock);
+  rb_scan_args(argc, argv, "01:", &nonblock, &options);
+  if (!NIL_P(options))
+    rb_raise(rb_eArgError, "shift takes no keywords, got %"PRIsVALUE, rb_inspect(options));
   return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self, get(self));
 }
 
