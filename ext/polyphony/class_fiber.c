@@ -37,6 +37,9 @@ static VALUE spin_in(struct fiber_state *parent, int argc, VALUE *argv) {
 
   need_block("spin");
   rb_scan_args(argc, argv, "02", &tag, &caller);
+  if (!NIL_P(caller) && !RB_TYPE_P(caller, T_ARRAY))
+    rb_raise(rb_eTypeError, "expected where it was called, an Array of Strings, got %"PRIsVALUE,
+             rb_inspect(caller));
   if (!parent->backend) parent = current();
   if (parent->ended) rb_raise(eFiberError, "a fiber that has ended cannot have children");
   if (parent->backend->thread != rb_thread_current())
@@ -313,8 +316,10 @@ static VALUE Fiber_setup_main(VALUE self) {
 /* A fiber that has never waited belongs to no thread yet. */
 static VALUE Fiber_set_thread(VALUE self, VALUE thread) {
   struct fiber_state *fiber = get(self);
-  struct backend_base *backend = backend_base_of_thread(thread);
 
+  if (!RTEST(rb_obj_is_kind_of(thread, rb_cThread)))
+    rb_raise(rb_eTypeError, "expected a Thread, got %"PRIsVALUE, rb_inspect(thread));
+  struct backend_base *backend = backend_base_of_thread(thread);
   if (!backend) rb_raise(rb_eThreadError, "that thread has no backend yet: it makes its own");
   if (fiber->backend && fiber->backend != backend)
     rb_raise(eFiberError, "a fiber stays in its thread: %"PRIsVALUE, rb_inspect(self));

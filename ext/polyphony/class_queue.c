@@ -193,7 +193,8 @@ static void wait_for_room(VALUE self, struct queue *queue) {
 
   backend_base_snooze(backend_base_current());
   for (; may_wait_p(queue) && !room_p(queue, waited); waited = true)
-    waitlist_park(&queue->pushers, self, "room in a queue");
+    waitlist_park(&queue->pushers, self,
+                  NIL_P(queue->owner) ? "room in a queue" : "room in a mailbox");
 }
 
 /* Who waits for the answer to a question is told that there will be none. Runs Ruby code. */
@@ -306,10 +307,13 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
   return queue->ending;
 }
 
+/* There are no keywords. Without a look at them, timeout: 1 would pass for a true nonblock. */
 static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
-  VALUE nonblock;
+  VALUE nonblock, options;
 
-  rb_scan_args(argc, argv, "01", &nonblock);
+  rb_scan_args(argc, argv, "01:", &nonblock, &options);
+  if (!NIL_P(options))
+    rb_raise(rb_eArgError, "shift takes no keywords, got %"PRIsVALUE, rb_inspect(options));
   return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self, get(self));
 }
 
@@ -430,6 +434,7 @@ VALUE queue_new_mailbox(VALUE owner) {
   VALUE self = queue_new();
 
   RB_OBJ_WRITE(self, &get(self)->owner, owner);
+  get(self)->reason = "a message in a mailbox";
   return self;
 }
 

@@ -83,6 +83,18 @@ class TestBacktrace < Polyphony::TestCase
     assert_equal [], Fiber.current.caller
   end
 
+  def test_a_fiber_that_a_word_has_spun_is_where_the_word_was_called
+    seen = []
+    fibers = [spin_loop { break }, spin_loop(rate: 1000) { break }, after(0) {},
+              Polyphony::Timer.new(resolution: 0.001).after(0) {}]
+    Fiber.map([1]) { seen << Fiber.current.location }
+    line = __LINE__
+    assert_equal [line - 3, line - 3, line - 3, line - 2, line - 1].map { |number| "#{__FILE__}:#{number}" },
+                 fibers.map(&:location) + seen
+  ensure
+    Fiber.await(fibers)
+  end
+
   def test_caller_may_be_set
     fiber = Fiber.current.spin(:tag, ['given:1']) { 1 }
     assert_equal ['given:1'], fiber.caller
@@ -90,6 +102,7 @@ class TestBacktrace < Polyphony::TestCase
     assert_equal ['set:1'], fiber.caller
     assert_equal __FILE__, fiber.set_caller(nil).caller.first[/\A[^:]+/]
     assert_match(/got 1/, assert_raises(TypeError) { fiber.set_caller(1) }.message)
+    assert_match(/got 2/, assert_raises(TypeError) { Fiber.current.spin(:tag, 2) { flunk } }.message)
   end
 
   def test_fibers_of_the_words_are_located_where_they_were_spun

@@ -22,6 +22,14 @@ class TestDeadline < Polyphony::TestCase
     assert_raises(Polyphony::DeadlineExceeded) { deadline(Time.now - 1) { sleep 5 } }
   end
 
+  def test_nil_is_none_of_its_own
+    assert_nil deadline(nil) { Polyphony.deadline }
+    outer = inner = nil
+    deadline(5) { outer = Polyphony.deadline; deadline(nil) { inner = Polyphony.deadline } }
+    assert_same outer, inner
+    assert_raises(ArgumentError) { deadline(nil) }
+  end
+
   def test_children_and_grandchildren_inherit_it
     ended = []
     fibers = []

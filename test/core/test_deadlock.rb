@@ -88,6 +88,40 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 1, lines.grep(/\A  #<Fiber:\d+ \(root\)> waits for being scheduled\z/).size
   end
 
+  def test_a_mailbox_is_called_one
+    lines = report(<<~RUBY)
+      spin(:actor) { receive }
+      receive
+    RUBY
+    assert_match(/\(root\)> waits for a message in a mailbox \(#<Fiber:\d+ \(root\)>\)/, lines[1])
+    assert_match(/#<Fiber actor:\d+ -e:2> waits for a message in a mailbox \(#<Fiber actor:\d+ -e:2>\)/, lines[2])
+  end
+
+  def test_room_in_a_mailbox_is_called_that
+    lines = report(<<~RUBY)
+      full = spin(:full) { sleep }
+      full.mailbox.cap(1)
+      2.times { full << 1 }
+    RUBY
+    assert_match(/\(root\)> waits for room in a mailbox \(#<Fiber full:\d+ -e:2>\)/, lines[1])
+  end
+
+  def test_who_waits_for_several_fibers_names_some_of_them
+    lines = report(<<~RUBY)
+      Fiber.race(Array.new(7) { |i| spin(:"f\#{i}") { sleep } })
+    RUBY
+    assert_match(/\(root\)> waits for one of several fibers to end \(#<Fiber f0:\d+ -e:2>, .*#<Fiber f4:\d+ -e:2>, 2 more\)/,
+                 lines[1])
+  end
+
+  def test_a_fiber_that_has_never_waited_has_no_time
+    lines = report(<<~RUBY)
+      raw = Fiber.new { }.setup_raw
+      receive
+    RUBY
+    assert_equal 1, lines.grep(/\A  #<Fiber:0x\h+ -e:2> waits for being scheduled\z/).size, lines.join("\n")
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new

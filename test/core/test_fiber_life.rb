@@ -238,8 +238,30 @@ class TestFiberLife < Polyphony::TestCase
       assert_same fiber, fiber.raise(*args)
       error = assert_raises(klass) { fiber.await }
       assert_equal klass, error.class
-      assert_equal message, error.message unless args.empty?
+      assert_equal message, error.message
     end
+  end
+
+  def test_raise_takes_a_cause_and_the_error_comes_from_where_the_fiber_waits
+    cause = IOError.new('why')
+    fiber = spin { wait_for_ever }
+    line = __LINE__ - 1
+    snooze
+    fiber.raise(Boom, 'text', cause: cause)
+    error = assert_raises(Boom) { fiber.await }
+    assert_equal ['text', cause, fiber], [error.message, error.cause, error.raising_fiber]
+    assert_includes error.backtrace.first(3).join("\n"), "#{__FILE__}:#{line}:"
+    assert_match(/code/, assert_raises(ArgumentError) { fiber.raise(Boom, code: 1) }.message)
+  end
+
+  def test_raise_with_a_cause_keeps_the_backtrace_of_an_error_that_was_raised_before
+    before = assert_raises(Boom) { Kernel.raise Boom }
+    lines = before.backtrace
+    fiber = spin { wait_for_ever }
+    snooze
+    fiber.raise(before, cause: IOError.new)
+    assert_same before, assert_raises(Boom) { fiber.await }
+    assert_equal [lines.first, IOError], [before.backtrace.first, before.cause.class]
   end
 
   def test_cancel_goes_to_the_parent_when_uncaught

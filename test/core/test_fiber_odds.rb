@@ -104,6 +104,7 @@ class TestFiberOdds < Polyphony::TestCase
     thread = Thread.new { snooze; ready << 1; done.shift }
     ready.shift
     assert_match(/stays in its thread/, assert_raises(FiberError) { raw.thread = thread }.message)
+    assert_match(/Thread, got 5/, assert_raises(TypeError) { raw.thread = 5 }.message)
     done << 1
     thread.join
   end

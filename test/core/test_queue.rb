@@ -24,6 +24,13 @@ class TestQueue < Polyphony::TestCase
     assert_equal [1, 2, 3], [@queue.shift, @queue.pop, @queue.deq]
   end
 
+  def test_shift_takes_no_keyword_for_nonblock
+    @queue << 1
+    assert_match(/timeout/, assert_raises(ArgumentError) { @queue.shift(timeout: 1) }.message)
+    assert_raises(ArgumentError) { Polyphony::Channel.new.shift(timeout: 1) }
+    assert_equal 1, @queue.size
+  end
+
   def test_push_returns_the_queue
     assert_same @queue, @queue.push(1)
     assert_same @queue, (@queue << 2)

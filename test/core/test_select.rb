@@ -130,6 +130,17 @@ class TestSelect < Polyphony::TestCase
     assert_match(/await itself/, assert_raises(FiberError) { Fiber.select(Fiber.current) }.message)
     assert_match(/got 0/, assert_raises(ArgumentError) { Fiber.map([1], limit: 0) { 1 } }.message)
     assert_match(/block/, assert_raises(ArgumentError) { Fiber.map([1]) }.message)
+    assert_match(/got 3/, assert_raises(TypeError) { Fiber.map(3) { 1 } }.message)
+  end
+
+  def test_an_error_of_use_ends_nobody
+    other = sleeper
+    %i[await select race].each do |word|
+      assert_match(/got nil/, assert_raises(TypeError) { Fiber.public_send(word, other, nil) }.message)
+      assert_raises(FiberError) { Fiber.public_send(word, other, Fiber.current) }
+    end
+    3.times { snooze } # where a stop of the caller would arrive
+    assert_equal :waiting, other.state
   end
 
   # --- await --------------------------------------------------------------------------------

@@ -422,6 +422,17 @@ class TestThreadPool < Polyphony::TestCase
 
   # --- errors of use -------------------------------------------------------------------------------
 
+  def test_inspect_tells_what_it_does
+    pool = Polyphony::ThreadPool.new(2)
+    go = ::Thread::Queue.new
+    texts = [pool.inspect]
+    pool.cast { go.pop }
+    texts << pool.inspect
+    go << 1
+    pool.stop
+    assert_equal %w[idle busy stopped].map { |state| "#<Polyphony::ThreadPool of 2, #{state}>" }, texts << pool.inspect
+  end
+
   def test_a_size_is_a_positive_integer
     [0, -1, 1.5, nil, '3'].each do |size|
       error = assert_raises(ArgumentError, size.inspect) { Polyphony::ThreadPool.new(size) }

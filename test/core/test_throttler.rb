@@ -52,6 +52,17 @@ class TestThrottler < Polyphony::TestCase
     assert_equal :value, throttler.process { :value }
   end
 
+  def test_a_limit_that_is_over_names_the_throttler
+    throttler = Polyphony::Throttler.new(interval: 60)
+    throttler.call { 1 }
+    waiting = spin { throttler.call { flunk } } # has the next slot
+    snooze
+    error = assert_raises(Polyphony::Cancel) { cancel_after(0.005) { throttler.call { flunk } } }
+    assert_match(/its turn at a throttler \(#<Polyphony::Throttler every 60\.0 s>\)\z/, error.message)
+  ensure
+    waiting&.stop
+  end
+
   def test_an_error_in_the_block_is_raised_and_the_next_call_goes_on
     throttler = throttler()
     assert_raises(Boom) { throttler.call { raise Boom } }

@@ -8,6 +8,7 @@ module Polyphony
     # @param fibers [Array<Fiber>]
     # @return [Array] their results, in order
     # @raise [TypeError] if one of them is not a fiber
+    # @raise [FiberError] if one of them is the current fiber
     def await(*fibers)
       fibers = FiberAwait.check(fibers)
       FiberAwait.await_all(fibers)
@@ -34,12 +35,14 @@ module Polyphony
     #   Fiber.race(spin { sleep 1; :slow }, spin { sleep 0.1; :fast })  #=> :fast
     def race(*fibers)
       fibers = FiberAwait.check(fibers)
-      winner = Watch.on(fibers) { |watch| FiberAwait.first_success(watch) }
-      return winner.result if winner
+      begin
+        winner = Watch.on(fibers) { |watch| FiberAwait.first_success(watch) }
+        return winner.result if winner
 
-      FiberAwait.raise_all(fibers.map(&:result))
-    ensure
-      FiberAwait.end_all(fibers.reject(&:dead?))
+        FiberAwait.raise_all(fibers.map(&:result))
+      ensure
+        FiberAwait.end_all(fibers.reject(&:dead?))
+      end
     end
 
     # Calls the block for every element, each in a fiber of its own.
@@ -51,6 +54,9 @@ module Polyphony
     #   Fiber.map(urls, limit: 3) { |url| fetch(url) }
     def map(enum, limit: nil, &block)
       raise ArgumentError, 'Fiber.map needs a block to run' unless block
+      unless enum.respond_to?(:each_entry)
+        raise TypeError, "expected an Enumerable, got #{enum.inspect}"
+      end
       unless limit.nil? || (limit.is_a?(Integer) && limit.positive?)
         raise ArgumentError, "limit must be a positive Integer or nil, got #{limit.inspect}"
       end
@@ -60,10 +66,11 @@ module Polyphony
 
     class << self
       # @!visibility private
+      # Before anything is begun: what ends the others on an error must not end the caller.
       def check(fibers)
-        fibers = fibers.flatten
-        fibers.each do |fiber|
+        fibers.flatten.each do |fiber|
           raise TypeError, "expected a Fiber, got #{fiber.inspect}" unless fiber.is_a?(Fiber)
+          raise FiberError, 'a fiber cannot await itself' if fiber.equal?(Fiber.current)
         end
       end
 

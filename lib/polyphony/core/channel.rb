@@ -23,7 +23,7 @@ module Polyphony
     # @return [Object]
     # @raise [MoveOn] if the channel is closed while the fiber waits
     # @raise [ClosedQueueError] if it is empty and was closed before
-    def shift(nonblock = false)
+    def shift(nonblock = false, **nil)
       item = take(nonblock)
       raise MoveOn if CLOSED.equal?(item)
 

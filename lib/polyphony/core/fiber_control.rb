@@ -37,13 +37,13 @@ module Polyphony
       main? && thread == Thread.main
     end
 
-    # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise. A fiber that
-    # is not ours (Fiber.new) gets Ruby's own method.
+    # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise, +cause:+
+    # included. A fiber that is not ours (Fiber.new) gets Ruby's own method.
     # @return [self]
-    def raise(*args)
+    def raise(*args, **options)
       return super unless __spun? || main?
 
-      __schedule_if_alive(FiberControl.exception(*args))
+      __schedule_if_alive(FiberControl.exception(*args, **options))
       self
     end
 
@@ -119,16 +119,30 @@ module Polyphony
 
     # @!visibility private
     # The exception meant by the arguments of raise.
-    def self.exception(error = RuntimeError, *rest)
+    def self.exception(error = nil, *rest, cause: nil)
       error, rest = RuntimeError, [error] if error.is_a?(String)
+      rest = ['unhandled exception'] if error.nil? && rest.empty? # Ruby's words for raise alone
       error ||= RuntimeError
       unless error.respond_to?(:exception)
         Kernel.raise TypeError, "expected an exception or its class, got #{error.inspect}"
       end
       result = error.exception(*rest.first(1))
+      give_cause(result, cause) if cause
       result.set_backtrace(rest[1]) if rest[1]
       result
     end
+
+    # Only raising it gives an exception a cause. That this was done here must not be seen in it.
+    def self.give_cause(error, cause)
+      raised = error.backtrace
+      Kernel.raise error, cause: cause
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      Kernel.raise unless e.equal?(error)
+
+      error.set_backtrace(nil) unless raised
+      error.raising_fiber = nil unless raised
+    end
+    private_class_method :give_cause
   end
 
   # Fibers for signal handlers.

@@ -158,12 +158,12 @@ module Polyphony
 
     # Runs the block, which has to be done by then, with all the fibers it spins: each of them gets
     # a DeadlineExceeded. Of several, nested, the soonest holds. See Polyphony.deadline.
-    # @param limit [Numeric, Time] seconds from now, or a time
+    # @param limit [Numeric, Time, nil] seconds from now, or a time; nil: none of its own
     # @return [Object] what the block returns
     def deadline(limit, &block)
       raise ArgumentError, 'deadline needs a block to run' unless block
 
-      Deadline.new(limit).__run(&block)
+      limit.nil? ? yield : Deadline.new(limit).__run(&block)
     end
 
     # Calls the block with every message for the current fiber. See FiberMessaging#receive_loop.

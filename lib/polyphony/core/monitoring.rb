@@ -61,6 +61,7 @@ module Polyphony
       super()
       @watcher = Fiber.current
       @watched = {}.compare_by_identity
+      __serve(nil, 'one of several fibers to end')
     end
 
     def add(fiber)
@@ -85,6 +86,13 @@ module Polyphony
     # @return [Integer] how many have not been seen to end
     def pending
       @watched.size
+    end
+
+    # @return [String] for reports of who waits for what: which fibers, but not thousands of them
+    def inspect
+      titles = @watched.keys.first(5).map { |fiber| WaitReport.title(fiber) }
+      titles << "#{pending - 5} more" if pending > 5
+      titles.join(', ')
     end
 
     def leave

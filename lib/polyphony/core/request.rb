@@ -69,8 +69,8 @@ module Polyphony
     # Answers with an error, which is raised in the asking fiber. Arguments as for Kernel#raise.
     # @return [Boolean] false if nobody waits for it any more
     # @raise [TypeError] for what is no exception
-    def reject(*args)
-      settle(:rejected, FiberControl.exception(*args))
+    def reject(*args, **options)
+      settle(:rejected, FiberControl.exception(*args, **options))
     end
 
     # @return [Boolean] whether the asker still waits: if not, the work may be left out

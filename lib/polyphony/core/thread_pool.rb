@@ -88,6 +88,12 @@ module Polyphony
       self
     end
 
+    # @return [String]
+    def inspect
+      state = busy? ? 'busy' : 'idle'
+      "#<#{self.class} of #{size}, #{@stopped ? 'stopped' : state}>"
+    end
+
     private
 
     def wait_for(job, crew)

@@ -30,6 +30,11 @@ module Polyphony
     end
     alias process call
 
+    # @return [String]
+    def inspect
+      "#<#{self.class} every #{@period / 1e9} s>"
+    end
+
     private
 
     # @return [Integer] nanoseconds from slot to slot
