@@ -411,6 +411,9 @@ static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
   if (parent->ended)
     rb_raise(eFiberError, "%"PRIsVALUE" cannot be restarted: its parent has ended",
              rb_inspect(old->fiber));
+  if (!parent->backend->open || parent->backend->thread != rb_thread_current())
+    rb_raise(eFiberError, "%"PRIsVALUE" has ended: it can be restarted in its own thread only",
+             rb_inspect(old->fiber));
   return parent;
 }
 
