@@ -767,6 +767,7 @@ static VALUE deadlock_error(void) {
 static bool report_deadlock(struct backend_base *backend) {
   struct backend_base *main = backend_base_of_thread(rb_thread_main());
 
+  if (main->root->off) return false;  /* by a debugger, which may have plans for it */
   backend_base_schedule(main->root, deadlock_error(), RESUME_RAISE);
   return main == backend;
 }

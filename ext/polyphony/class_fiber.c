@@ -231,6 +231,12 @@ ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
 static VALUE Fiber_raising_p(VALUE self) { return backend_base_raising_p(get(self)) ? Qtrue : Qfalse; }
+static VALUE Fiber_shift_exception(VALUE self) {
+  VALUE exception = backend_base_shift_exception(get(self));
+
+  return exception == Qundef ? Qnil : exception;
+}
+
 static VALUE Fiber_failed_p(VALUE self) { return get(self)->failed ? Qtrue : Qfalse; }
 
 static VALUE Fiber_former_parent(VALUE self) {
@@ -390,6 +396,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
   rb_define_method(cFiber, "__raising?", Fiber_raising_p, 0);
+  rb_define_method(cFiber, "__shift_exception", Fiber_shift_exception, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);
   rb_define_method(cFiber, "state", Fiber_state, 0);

@@ -3,6 +3,7 @@
  * Everything happens under the GVL. An item stays in the queue until the fiber that was woken for
  * it runs, so a cancel in between loses nothing; newcomers leave such items alone, so order of
  * arrival is kept. */
+#include "clock.h"
 #include "errors.h"
 #include "io.h"
 #include "queue.h"
@@ -290,13 +291,28 @@ static VALUE shift_now(struct queue *queue) {
   rb_raise(rb_eThreadError, "queue empty");
 }
 
-static VALUE shift_waiting(VALUE self, struct queue *queue) {
+/* At most until then; CLOCK_NEVER: as long as it takes. */
+static VALUE park_shifter(VALUE self, struct queue *queue, int64_t until, bool *expired) {
+  if (until == CLOCK_NEVER) return waitlist_park(&queue->shifters, self, queue->reason);
+  int64_t left = until - backend_base_now(backend_base_current());
+  return waitlist_park_for(&queue->shifters, self, queue->reason, left < 0 ? 0 : left, expired);
+}
+
+enum outcome { GOT_IT, TOO_LATE, WAS_CLOSED, CLOSED_MEANWHILE };
+
+static VALUE shift_until(VALUE self, struct queue *queue, int64_t until, enum outcome *outcome) {
+  bool expired = false;
+
+  *outcome = GOT_IT;
   backend_base_snooze(backend_base_current());
   if (item_free_p(queue)) return take(queue);
-  if (closed_p(queue) && !queue->length) rb_raise(eClosedQueue, "queue closed");
+  *outcome = WAS_CLOSED;
+  if (closed_p(queue) && !queue->length) return Qnil;
   do {
     unsigned flushes = queue->flushes;
-    VALUE value = waitlist_park(&queue->shifters, self, queue->reason);
+    VALUE value = park_shifter(self, queue, until, &expired);
+    *outcome = expired ? TOO_LATE : GOT_IT;
+    if (expired) return Qnil;
     bool for_item = NIL_P(value) && queue->length;     /* woken before it could be flushed */
     if (flushes != queue->flushes && !for_item) {
       wake_shifter(queue);      /* who came meanwhile took its item for ours */
@@ -304,7 +320,32 @@ static VALUE shift_waiting(VALUE self, struct queue *queue) {
     }
     if (queue->length) return take(queue);
   } while (!closed_p(queue));
+  *outcome = CLOSED_MEANWHILE;
   return queue->ending;
+}
+
+static VALUE shift_or_raise(VALUE self, int64_t until) {
+  enum outcome outcome;
+  VALUE item = shift_until(self, get(self), until, &outcome);
+
+  if (outcome == WAS_CLOSED) rb_raise(eClosedQueue, "queue closed");
+  return item;
+}
+
+static VALUE shift_waiting(VALUE self) { return shift_or_raise(self, CLOCK_NEVER); }
+
+/* As of Thread::Queue since Ruby 3.2. */
+static VALUE shift_within(VALUE self, VALUE seconds) {
+  int64_t period = io_nanoseconds(seconds);
+
+  return shift_or_raise(self, backend_base_now(backend_base_current()) + (period < 0 ? 0 : period));
+}
+
+static VALUE timeout_option(VALUE options) {
+  VALUE timeout = Qundef;
+
+  if (!NIL_P(options)) rb_get_kwargs(options, &id_timeout, 0, 1, &timeout);
+  return timeout == Qundef ? Qnil : timeout;
 }
 
 /* There are no keywords. Without a look at them, timeout: 1 would pass for a true nonblock. */
@@ -312,9 +353,22 @@ static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
   VALUE nonblock, options;
 
   rb_scan_args(argc, argv, "01:", &nonblock, &options);
-  if (!NIL_P(options))
-    rb_raise(rb_eArgError, "shift takes no keywords, got %"PRIsVALUE, rb_inspect(options));
-  return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self, get(self));
+  VALUE timeout = timeout_option(options);
+  if (NIL_P(timeout)) return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self);
+  if (RTEST(nonblock)) rb_raise(rb_eArgError, "can't set a timeout if non_block is enabled");
+  return shift_within(self, timeout);
+}
+
+/* Until it is closed and empty. */
+static VALUE Queue_each(VALUE self) {
+  enum outcome outcome;
+  RETURN_ENUMERATOR(self, 0, NULL);
+
+  for (;;) {
+    VALUE item = shift_until(self, get(self), CLOCK_NEVER, &outcome);
+    if (outcome != GOT_IT) return self;
+    rb_yield(item);
+  }
 }
 
 static VALUE Queue_shift_all(VALUE self) {
@@ -428,7 +482,7 @@ void queue_add(VALUE self, VALUE item) {
   if (!closed_p(get(self))) append(self, get(self), item);
 }
 
-VALUE queue_shift(VALUE queue) { return shift_waiting(queue, get(queue)); }
+VALUE queue_shift(VALUE queue) { return shift_waiting(queue); }
 
 VALUE queue_new_mailbox(VALUE owner) {
   VALUE self = queue_new();
@@ -459,6 +513,7 @@ void class_queue_init(void) {
   rb_define_method(klass, "pop", Queue_shift, -1);
   rb_define_method(klass, "deq", Queue_shift, -1);
   rb_define_method(klass, "shift_all", Queue_shift_all, 0);
+  rb_define_method(klass, "each", Queue_each, 0);
   rb_define_method(klass, "shift_each", Queue_shift_each, 0);
   rb_define_method(klass, "delete", Queue_delete, 1);
   rb_define_method(klass, "clear", Queue_clear, 0);

@@ -127,8 +127,16 @@ static VALUE take_failure(struct fiber_state *fiber) {
 }
 
 /* Children may be spun, or attached, while the others are being stopped: they are told, too. */
+/* Errors behind the first: each is raised in its turn, if the fiber lives on; else it goes up. */
+static void schedule_all(VALUE errors) {
+  struct fiber_state *self = backend_base_fiber(backend_base_current());
+
+  for (long i = 0; i < RARRAY_LEN(errors); i++)
+    backend_base_schedule(self, RARRAY_AREF(errors, i), RESUME_RAISE);
+}
+
 VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VALUE *order) {
-  VALUE first = Qnil;
+  VALUE errors = rb_ary_new();
   int state;
 
   stop_children(fiber, graceful);
@@ -137,18 +145,19 @@ VALUE fiber_life_shut_down_children(struct fiber_state *fiber, bool graceful, VA
     VALUE self = child->self;
     if (!child->told_to_end) stop_child(child, graceful);
     rb_protect(park_until_child_ends, (VALUE)child, &state);
-    if (!state) {               /* its error was not passed on, because it is waited for */
-      if (NIL_P(first) && child->ended && child->failed) first = take_failure(child);
-      RB_GC_GUARD(self);
-      continue;
-    }
+    /* Its error was not passed on, because it is waited for. */
+    if (child->ended && child->failed) rb_ary_push(errors, take_failure(child));
+    RB_GC_GUARD(self);
+    if (!state) continue;
     VALUE error = rb_errinfo();
     if (!is_a(error, rb_eException)) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     if (gives_up_p(error)) return error;
     if (stop_p(error) || is_a(error, eRestart)) *order = error;
-    else if (NIL_P(first)) first = error;
+    else rb_ary_push(errors, error);
   }
+  VALUE first = rb_ary_shift(errors);
+  schedule_all(errors);
   return first;
 }
 
@@ -241,13 +250,25 @@ static VALUE end_children(struct fiber_state *fiber) {
   return order;
 }
 
-/* A child's error that came too late to be raised: it ended together with its parent. Others, a
- * second stop for instance, have lost their object. */
-static void take_late_errors(struct fiber_state *fiber) {
-  VALUE error;
+/* A child's error that came too late to be raised: it ended together with its parent. What is no
+ * child's, a second stop for instance, has lost its object. Returns those behind the first, or Qnil. */
+static VALUE take_late_errors(struct fiber_state *fiber) {
+  VALUE error, more = Qnil;
 
-  while ((error = backend_base_shift_exception(fiber)) != Qundef)
-    if (!fiber->failed && !NIL_P(rb_attr_get(error, id_source))) set_failure(fiber, error);
+  while ((error = backend_base_shift_exception(fiber)) != Qundef) {
+    if (NIL_P(rb_attr_get(error, id_source)) || error == fiber->result) continue;
+    if (!fiber->failed) set_failure(fiber, error);
+    else rb_ary_push(NIL_P(more) ? (more = rb_ary_new()) : more, error);
+  }
+  return more;
+}
+
+/* They go on to the grandparent, behind the one that the fiber ended with. */
+static void pass_late_errors_on(struct fiber_state *fiber, VALUE errors) {
+  struct fiber_state *parent = fiber->former ? fiber->former : fiber->backend->root;
+
+  for (long i = 0; !NIL_P(errors) && i < RARRAY_LEN(errors); i++)
+    backend_base_schedule(parent, RARRAY_AREF(errors, i), RESUME_RAISE);
 }
 
 VALUE fiber_life_end_children(struct fiber_state *main, bool take_late) {
@@ -331,8 +352,6 @@ static bool may_begin_again(struct fiber_state *fiber, VALUE *restart) {
 static void begin_again(struct run *run, VALUE restart) {
   run->value = rb_funcall(restart, id_value, 0);
   run->how = RESUME_RETURN;
-  if (!NIL_P(run->fiber->mailbox) || !NIL_P(run->fiber->monitors))
-    rb_funcall(run->fiber->fiber, id_drop_messages, 0);
 }
 
 /* Returns a tag that is no exception (Thread#kill), or 0. */
@@ -364,8 +383,9 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);
-  take_late_errors(fiber);
+  VALUE late = take_late_errors(fiber);
   conclude(fiber);
+  pass_late_errors_on(fiber, late);
   RB_GC_GUARD(self);
   if (killed) {
     fiber->backend->current = fiber->backend->root;  /* who goes on; we may be collected */
@@ -425,6 +445,9 @@ static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
   if (parent->ended)
     rb_raise(eFiberError, "%"PRIsVALUE" cannot be restarted: its parent has ended",
              rb_inspect(old->fiber));
+  if (!parent->backend->open || parent->backend->thread != rb_thread_current())
+    rb_raise(eFiberError, "%"PRIsVALUE" has ended: it can be restarted in its own thread only",
+             rb_inspect(old->fiber));
   return parent;
 }
 
@@ -444,10 +467,35 @@ static bool over_p(struct fiber_state *fiber) {
   return fiber->ended || !RTEST(rb_fiber_alive_p(fiber->fiber));
 }
 
+static VALUE park_until_it_ends(VALUE argument) {
+  struct fiber_state *fiber = (struct fiber_state *)argument;
+
+  while (!over_p(fiber)) waitlist_park(&fiber->awaiters, fiber->self, "a fiber to end");
+  return Qnil;
+}
+
+/* A child's error is not passed to a parent that awaits it. If something else is raised in the parent
+ * before it sees the error, it gets that next. */
+static bool owed_p(struct fiber_state *fiber, struct fiber_state *parent) {
+  return fiber->ended && fiber->failed && fiber->former == parent &&
+         !ends_program_p(fiber->result) && !monitored_by(fiber, parent);
+}
+
+static void await_end(struct fiber_state *fiber) {
+  struct fiber_state *self = backend_base_fiber(backend_base_current());
+  int state;
+
+  rb_protect(park_until_it_ends, (VALUE)fiber, &state);
+  if (!state) return;
+  if (owed_p(fiber, self) && rb_errinfo() != fiber->result)
+    backend_base_schedule(self, take_failure(fiber), RESUME_RAISE);  /* once */
+  rb_jump_tag(state);
+}
+
 VALUE fiber_life_await(struct fiber_state *fiber) {
   if (fiber->fiber == rb_fiber_current())
     rb_raise(eFiberError, "a fiber cannot await itself");
-  while (!over_p(fiber)) waitlist_park(&fiber->awaiters, fiber->self, "a fiber to end");
+  if (!over_p(fiber)) await_end(fiber);
   if (fiber->failed) rb_exc_raise(take_failure(fiber));
   return fiber->result;
 }

@@ -172,6 +172,7 @@ class TestAsk < Polyphony::TestCase
     fiber = apart { receive; raise Boom, 'broken' }
     error = assert_raises(Unanswered) { fiber.ask(1) }
     assert_equal [Boom, 'broken'], [error.cause.class, error.cause.message]
+    snooze # its parent has to deal with it
   end
 
   # It is the parent's to deal with, as ever, and nothing else is raised then.
@@ -189,6 +190,7 @@ class TestAsk < Polyphony::TestCase
     failed = apart { raise Boom }
     snooze until failed.dead?
     assert_instance_of Boom, assert_raises(Unanswered) { failed.ask(1) }.cause
+    snooze
     raw = Fiber.new {}
     raw.resume
     assert_raises(Unanswered) { raw.ask(1) }

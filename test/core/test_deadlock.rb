@@ -122,6 +122,16 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 1, lines.grep(/\A  #<Fiber:0x\h+ -e:2> waits for being scheduled\z/).size, lines.join("\n")
   end
 
+  def test_a_main_fiber_that_a_debugger_has_parked_is_told_when_it_is_back
+    lines = report(<<~RUBY)
+      main = Fiber.current.__park__
+      trap(:ALRM) { main.__unpark__ }
+      spawn("sleep 0.1; kill -ALRM $PPID")
+      Polyphony::Event.new.await
+    RUBY
+    assert_match(/no fiber can ever run again/, lines.first)
+  end
+
   def test_threads_that_all_wait_are_a_deadlock_too
     lines = report(<<~RUBY)
       queue = Polyphony::Queue.new

@@ -632,6 +632,48 @@ class TestFiberLife < Polyphony::TestCase
     assert_raises(Boom) { other.await }
   end
 
+  def test_errors_of_two_children_in_the_same_turn_both_go_up
+    seen = []
+    grandparent = spin do
+      spin do
+        shield do
+          2.times { |n| spin { raise IOError, n.to_s } }
+          3.times { snooze }
+        end
+      end
+      2.times do
+        sleep
+      rescue IOError => e
+        seen << e.message
+      end
+    end
+    grandparent.await
+    assert_equal %w[0 1], seen
+  end
+
+  def test_errors_of_children_that_are_being_stopped_all_go_up
+    seen = []
+    grandparent = spin do
+      parent = spin do
+        3.times do |n|
+          spin do
+            sleep
+          ensure
+            raise IOError, n.to_s
+          end
+        end
+        2.times { snooze }
+      end
+      3.times do
+        parent.dead? ? sleep : parent.await
+      rescue IOError => e
+        seen << e.message
+      end
+    end
+    grandparent.await
+    assert_equal %w[0 1 2], seen.sort
+  end
+
   # --- at large --------------------------------------------------------------------------------------
 
   # Stacks of ended fibers go back when the GC runs, so the number settles, at a level that depends

@@ -24,11 +24,30 @@ class TestQueue < Polyphony::TestCase
     assert_equal [1, 2, 3], [@queue.shift, @queue.pop, @queue.deq]
   end
 
-  def test_shift_takes_no_keyword_for_nonblock
+  def test_shift_with_a_timeout
+    assert_nil @queue.shift(timeout: 0.001)
+    assert_nil @queue.shift(timeout: 0)
+    assert_equal 0, @queue.num_waiting
     @queue << 1
-    assert_match(/timeout/, assert_raises(ArgumentError) { @queue.shift(timeout: 1) }.message)
-    assert_raises(ArgumentError) { Polyphony::Channel.new.shift(timeout: 1) }
-    assert_equal 1, @queue.size
+    assert_equal 1, @queue.shift(timeout: 5)
+    spin { snooze; @queue << 2 }
+    assert_equal 2, @queue.pop(timeout: 5)
+    assert_nil Polyphony::Channel.new.shift(timeout: 0.001)
+    assert_match(/timeout/, assert_raises(ArgumentError) { @queue.shift(true, timeout: 1) }.message)
+    assert_raises(ArgumentError) { @queue.shift(time: 1) }
+  end
+
+  def test_each_ends_when_the_queue_is_closed_and_empty
+    seen = []
+    fiber = spin { @queue.each { |item| seen << item } }
+    @queue << 1 << nil
+    snooze until @queue.empty?
+    @queue << 2 << nil
+    @queue.close
+    assert_same @queue, fiber.await
+    assert_equal [1, nil, 2, nil], seen
+    assert_same @queue, @queue.each { flunk }
+    assert_kind_of Enumerator, Polyphony::Queue.new.each
   end
 
   def test_push_returns_the_queue

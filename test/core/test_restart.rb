@@ -110,6 +110,26 @@ class TestRestart < Polyphony::TestCase
     assert_equal [:again, 2], [fiber.await, runs]
   end
 
+  def test_one_that_has_ended_is_not_restarted_by_another_thread
+    fibers = Thread::Queue.new
+    go_on = Polyphony::Queue.new
+    thread = Thread.new { fibers << spin { 1 }.tap(&:await); go_on.shift }
+    fiber = fibers.pop
+    assert_match(/its own thread only/, assert_raises(FiberError) { fiber.restart }.message)
+    go_on << :over
+    assert_equal :over, thread.value
+    assert_match(/its parent has ended/, assert_raises(FiberError) { fiber.restart }.message)
+  end
+
+  def test_what_is_sent_after_the_restart_is_for_the_next_run
+    fiber = spin { |again| again ? receive : sleep }
+    snooze
+    fiber << :old
+    fiber.restart(true)
+    fiber << :new
+    assert_equal :new, fiber.await
+  end
+
   def test_the_mailbox_is_emptied
     fiber = spin { |value| value ? receive_all_pending : sleep }
     fiber << :old

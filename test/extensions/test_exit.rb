@@ -101,6 +101,18 @@ class TestExit < Polyphony::TestCase
     assert_equal 1, status.exitstatus
   end
 
+  def test_no_error_is_lost_at_the_end
+    _, err, status = run_ruby(<<~RUBY)
+      require 'polyphony'
+      shield do
+        3.times { |n| spin { raise IOError, "error \#{n}" } }
+        3.times { snooze }
+      end
+    RUBY
+    assert_equal 1, status.exitstatus
+    assert_equal [0, 1, 2], err.scan(/error (\d)/).flatten.map(&:to_i).sort
+  end
+
   def test_who_stops_the_main_fiber_ends_the_program
     %w[stop(3) terminate interrupt].each do |way|
       said, status = run_program("main = Fiber.current\nspin { main.#{way} }\nbegin; sleep; ensure; puts 'main'; end\nputs 'never'")

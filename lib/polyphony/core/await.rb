@@ -34,15 +34,7 @@ module Polyphony
     # @example
     #   Fiber.race(spin { sleep 1; :slow }, spin { sleep 0.1; :fast })  #=> :fast
     def race(*fibers)
-      fibers = FiberAwait.check(fibers)
-      begin
-        winner = Watch.on(fibers) { |watch| FiberAwait.first_success(watch) }
-        return winner.result if winner
-
-        FiberAwait.raise_all(fibers.map(&:result))
-      ensure
-        FiberAwait.end_all(fibers.reject(&:dead?))
-      end
+      FiberAwait.run_race(FiberAwait.check(fibers))
     end
 
     # Calls the block for every element, each in a fiber of its own.
@@ -84,6 +76,16 @@ module Polyphony
       rescue Exception # rubocop:disable Lint/RescueException -- the rest must not be left running
         end_all(fibers)
         raise
+      end
+
+      # @!visibility private
+      def run_race(fibers)
+        winner = Watch.on(fibers) { |watch| first_success(watch) }
+        return winner.result if winner
+
+        raise_all(fibers.map(&:result))
+      ensure
+        end_all(fibers.reject(&:dead?))
       end
 
       # @!visibility private

@@ -20,11 +20,12 @@ module Polyphony
 
     # Takes the next item, waiting for one.
     # @param nonblock [Boolean] raises ThreadError instead of waiting
+    # @param timeout [Numeric, nil] seconds, after which nil is returned
     # @return [Object]
     # @raise [MoveOn] if the channel is closed while the fiber waits
     # @raise [ClosedQueueError] if it is empty and was closed before
-    def shift(nonblock = false, **nil)
-      item = take(nonblock)
+    def shift(nonblock = false, timeout: nil)
+      item = take(nonblock, timeout: timeout)
       raise MoveOn if CLOSED.equal?(item)
 
       item

@@ -65,7 +65,7 @@ module Polyphony
     def restart(value = nil)
       Kernel.raise 'the main fiber cannot be restarted' if main?
       Kernel.raise FiberError, "#{inspect} was not made by spin: it cannot be restarted" unless __spun?
-      return self if __schedule_if_alive(Restart.new(value))
+      return __drop_messages if __schedule_if_alive(Restart.new(value))
 
       again = __respawn(value)
       monitors.each { |monitor| again.monitor(monitor) }

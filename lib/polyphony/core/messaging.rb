@@ -42,6 +42,7 @@ module Polyphony
     def __drop_messages
       mailbox.clear
       __monitors&.grep(Request)&.each(&:__dropped)
+      self
     end
   end
 

@@ -65,8 +65,6 @@ module Polyphony
     end
 
     def add(fiber)
-      raise FiberError, 'a fiber cannot await itself' if fiber.equal?(@watcher)
-
       @watched[fiber] = true
       fiber.__tell_at_end(self)
     end

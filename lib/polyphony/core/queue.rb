@@ -44,9 +44,15 @@ module Polyphony
     #   As push, at the head.
     #   @return [self]
 
-    # @!method shift(nonblock = false)
+    # @!method each
+    #   Calls the block with every item, waiting for it, until the queue is closed and empty.
+    #   @yield [Object]
+    #   @return [self, Enumerator]
+
+    # @!method shift(nonblock = false, timeout: nil)
     #   Takes the first item, waiting for one. When the queue is closed meanwhile: nil.
     #   @param nonblock [Boolean] raises instead of waiting
+    #   @param timeout [Numeric, nil] seconds, after which nil is returned
     #   @return [Object]
     #   @raise [ThreadError] if it is empty and must not wait
     #   @raise [ClosedQueueError] if it is empty and was closed before

@@ -10,5 +10,15 @@ module Polyphony
     second = Signals.second?($!)
     Signals.let_go
     Fiber.current.shutdown_all_children unless second
+  ensure
+    Polyphony.__report_unraised if main
+  end
+
+  # @!visibility private
+  # Errors of fibers that came behind another one, which ends the program: it is too late to raise them.
+  def self.__report_unraised
+    while (error = Fiber.current.__shift_exception)
+      warn error.full_message(highlight: false) if error.source_fiber
+    end
   end
 end
