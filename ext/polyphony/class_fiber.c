@@ -227,7 +227,6 @@ ATTRIBUTE(deadline)
 ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
-static VALUE Fiber_raising_p(VALUE self) { return backend_base_raising_p(get(self)) ? Qtrue : Qfalse; }
 static VALUE Fiber_failed_p(VALUE self) { return get(self)->failed ? Qtrue : Qfalse; }
 
 static VALUE Fiber_former_parent(VALUE self) {
@@ -384,7 +383,6 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
-  rb_define_method(cFiber, "__raising?", Fiber_raising_p, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);
   rb_define_method(cFiber, "state", Fiber_state, 0);
