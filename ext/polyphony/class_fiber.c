@@ -53,13 +53,20 @@ static VALUE Fiber_spin(int argc, VALUE *argv, VALUE self) {
   return spin_in(bound(self), argc, argv);
 }
 
+/* A generator ends without a word, or never: what is spun in it belongs to whoever resumes it. */
+static struct fiber_state *responsible(struct fiber_state *fiber) {
+  while (fiber && !fiber->spun && !fiber->root) fiber = fiber->resumer;
+  return fiber;
+}
+
 /* In a handler or hook the fiber at hand is anybody's: what is spun there belongs to main. */
 static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
   struct backend_base *backend = backend_base_current();
+  struct fiber_state *parent = NULL;
 
   (void)self;
-  return spin_in(backend_base_may_wait_p(backend) ? backend_base_fiber(backend) : backend->root,
-                 argc, argv);
+  if (backend_base_may_wait_p(backend)) parent = responsible(backend_base_fiber(backend));
+  return spin_in(parent ? parent : backend->root, argc, argv);
 }
 
 static VALUE Words_snooze(VALUE self) {
@@ -230,7 +237,6 @@ ATTRIBUTE(deadline)
 ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
-static VALUE Fiber_raising_p(VALUE self) { return backend_base_raising_p(get(self)) ? Qtrue : Qfalse; }
 static VALUE Fiber_shift_exception(VALUE self) {
   VALUE exception = backend_base_shift_exception(get(self));
 
@@ -395,7 +401,6 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
-  rb_define_method(cFiber, "__raising?", Fiber_raising_p, 0);
   rb_define_method(cFiber, "__shift_exception", Fiber_shift_exception, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);

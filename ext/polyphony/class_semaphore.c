@@ -201,6 +201,7 @@ void class_semaphore_init(void) {
   VALUE klass = rb_define_class_under(mPolyphony, "Semaphore", rb_cObject);
 
   rb_define_alloc_func(klass, Semaphore_allocate);
+  rb_undef_method(klass, "initialize_copy");  /* places that are taken cannot be copied */
   rb_define_method(klass, "initialize", Semaphore_initialize, 1);
   rb_define_method(klass, "acquire", Semaphore_acquire, -1);
   rb_define_method(klass, "try_acquire", Semaphore_try_acquire, 0);

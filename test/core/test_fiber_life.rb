@@ -632,6 +632,25 @@ class TestFiberLife < Polyphony::TestCase
     assert_raises(Boom) { other.await }
   end
 
+  def test_what_a_generator_spins_belongs_to_whoever_resumes_it
+    log = []
+    parent = spin do
+      generator = Enumerator.new do |yielder|
+        spin do
+          sleep
+        ensure
+          log << :ended
+        end
+        snooze
+        yielder << 1
+      end
+      generator.next
+      assert_equal 1, Fiber.current.children.size
+    end
+    parent.await
+    assert_equal [:ended], log
+  end
+
   def test_errors_of_two_children_in_the_same_turn_both_go_up
     seen = []
     grandparent = spin do

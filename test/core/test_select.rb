@@ -125,16 +125,6 @@ class TestSelect < Polyphony::TestCase
     assert_raises(IOError) { snooze }
   end
 
-  def test_an_error_of_use_ends_nobody
-    other = sleeper
-    %i[await select race].each do |word|
-      assert_match(/itself/, assert_raises(FiberError) { Fiber.public_send(word, other, Fiber.current) }.message)
-      assert_raises(TypeError) { Fiber.public_send(word, other, 1) }
-    end
-    snooze
-    assert_equal :waiting, other.state
-  end
-
   def test_errors_of_use
     assert_match(/got 1/, assert_raises(TypeError) { Fiber.select(1) }.message)
     assert_match(/await itself/, assert_raises(FiberError) { Fiber.select(Fiber.current) }.message)

@@ -13,6 +13,10 @@ class TestSemaphore < Polyphony::TestCase
     @gate = Polyphony::Semaphore.new(2)
   end
 
+  def test_a_semaphore_is_not_copied
+    assert_raises(NoMethodError) { Polyphony::Semaphore.new(2).dup }
+  end
+
   def test_places_are_taken_and_given_back
     assert_equal [2, 2], [@gate.limit, @gate.available]
     assert_equal true, @gate.acquire

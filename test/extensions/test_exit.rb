@@ -172,6 +172,24 @@ class TestExit < Polyphony::TestCase
     assert_killed_by 'INT', status
   end
 
+  def test_the_first_signal_is_no_second_one_because_another_error_waits
+    said, status = run_program(<<~RUBY, 'INT')
+      main = Fiber.current
+      spin do
+        main.raise('another')
+        puts 'ready'
+        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun < 0.1
+      end
+      begin
+        2.times { sleep rescue puts $!.message }
+      rescue Interrupt
+        puts 'interrupt'
+      end
+    RUBY
+    assert_equal [%w[another interrupt], true], [said, status.success?]
+  end
+
   def test_an_interrupt_that_is_rescued_harms_no_fiber
     said, status = run_program(<<~RUBY, 'INT', 'INT')
       turns = 0

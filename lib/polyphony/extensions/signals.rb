@@ -39,16 +39,22 @@ module Polyphony
       def strike(name, error)
         main = Thread.main.main_fiber
         raise error if main.nil? || main.equal?(Fiber.current)
-        return die(name) if main.__raising?
+        return die(name) if @struck && waiting?(@struck)
 
+        @struck = error
         main.schedule_with_priority(error)
-        Thread.new { insist(main, error) }
+        Thread.new { insist(error) }
+      end
+
+      # Not raised yet.
+      def waiting?(error)
+        error.backtrace_locations.nil?
       end
 
       # A fiber that computes would keep the main one from ever getting it.
-      def insist(main, error)
+      def insist(error)
         STOCK_SLEEP.bind_call(self, PATIENCE)
-        Thread.main.__polyphony_stock_raise(error) if main.__raising?
+        Thread.main.__polyphony_stock_raise(error) if waiting?(error)
       end
 
       def die(name)
