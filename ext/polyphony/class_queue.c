@@ -352,6 +352,7 @@ static VALUE timeout_option(VALUE options) {
 static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
   VALUE nonblock, options;
 
+  if (!argc) return shift_waiting(self);
   rb_scan_args(argc, argv, "01:", &nonblock, &options);
   VALUE timeout = timeout_option(options);
   if (NIL_P(timeout)) return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self);

@@ -412,11 +412,11 @@ static void trace_spin(struct fiber_state *fiber) {
 /* More than a backtrace shows of most programs, and not too much for a spin in a deep one. */
 enum { SPAWN_FRAMES = 32 };
 
-static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, const struct place *place) {
+static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct place *place) {
   struct fiber_state *state = fiber_state_new();
   VALUE self = state->self;
 
-  state->spun_at = place ? place_copy(self, place) : place_note(self, SPAWN_FRAMES);
+  state->spun_at = place ? place_share(self, place) : place_note(self, SPAWN_FRAMES);
   state->spun = true;
   rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
   FIBER_WRITE(state, tag, tag);

@@ -107,7 +107,7 @@ static void state_free(void *pointer) {
 
   if (state->spun) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
   cancel_scope_free_all(&state->scopes);
-  place_free(state->spun_at);
+  place_release(state->spun_at);
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
   list_remove(&state->all);
   list_remove(&state->waiting);

@@ -7,6 +7,7 @@
 #include "polyphony.h"
 
 struct place {
+  unsigned owners;              /* most spins come from a few places: they are shared */
   unsigned count;
   struct place_frame {
     VALUE frame;                /* an iseq or method entry */
@@ -19,7 +20,7 @@ unsigned place_take(struct place_frame *frames, unsigned limit);
 
 /* The same, at most limit of them. owner is the object that will mark them. Raises NoMemoryError. */
 struct place *place_note(VALUE owner, unsigned limit);
-struct place *place_copy(VALUE owner, const struct place *place);  /* NULL for NULL */
+struct place *place_share(VALUE owner, struct place *place);       /* NULL for NULL */
 
 /* Of a frame: [path or nil, line, label, label with class, method name]. */
 VALUE place_describe(const struct place_frame *frame);
@@ -27,6 +28,8 @@ VALUE place_frames(const struct place *place);         /* Array of them; empty f
 
 void place_mark(const struct place *place);            /* each of these takes NULL, too */
 void place_compact(struct place *place);
-void place_free(struct place *place);
+void place_release(struct place *place);
+
+void place_init(void);                                 /* once, at load */
 
 #endif

@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "fiber_state.h"
+#include "place.h"
 #include "thread_life.h"
 
 RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
@@ -11,6 +12,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   fiber_state_init();
   backend_base_init();
   fiber_life_init();
+  place_init();
   thread_life_init();
   class_waitlist_init();
   class_queue_init();
