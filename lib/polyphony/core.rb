@@ -3,6 +3,7 @@
 require 'polyphony/version'
 require 'polyphony/polyphony_ext'
 require 'polyphony/core/exceptions'
+require 'polyphony/core/clock'
 require 'polyphony/core/backtrace'
 require 'polyphony/core/wait_report'
 require 'polyphony/core/deadline'

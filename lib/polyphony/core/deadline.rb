@@ -12,14 +12,14 @@ module Polyphony
       @seconds = Deadline.__seconds(limit)
       raise ArgumentError, 'a deadline cannot be NaN' if @seconds.nan?
 
-      @at = Deadline.__now + @seconds
+      @at = Clock.now + @seconds
       @owner = Fiber.current
       @place = Backtrace.sanitize(Kernel.caller(1, 8)).first
     end
 
     # @return [Float] seconds; 0 when it is over
     def remaining
-      left = @at - Deadline.__now
+      left = @at - Clock.now
       left.positive? ? left : 0.0
     end
 
@@ -68,11 +68,6 @@ module Polyphony
     end
 
     class << self
-      # @!visibility private
-      def __now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      end
-
       # @!visibility private
       def __seconds(limit)
         case limit

@@ -54,7 +54,7 @@ module Polyphony
       @fiber = fiber
       @message = message
       @sender = Fiber.current
-      @since = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      @since = Clock.now
       @outcomes = [] # the first counts
       @answered = Answered.new(self)
     end

@@ -161,7 +161,7 @@ module Polyphony
     def refusal(timeout)
       return Closed.new("#{inspect} is closed") if closed?
 
-      now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+      now = Clock.now
       lines = @held.to_a.map do |fiber, slot|
         format('%s has %s since %.3f s', fiber.inspect, describe(slot), now - slot.since)
       end

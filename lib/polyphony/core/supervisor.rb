@@ -106,7 +106,7 @@ module Polyphony
     end
 
     def watch(child)
-      child.started = clock
+      child.started = Clock.now
       @children[child.fiber] = child
       @wards.add(child.fiber)
     end
@@ -146,7 +146,7 @@ module Polyphony
       tell(child.fiber)
       return @children.delete(child.fiber) unless restart?(child.fiber)
 
-      @policy.count(child.fiber, clock)
+      @policy.count(child.fiber, Clock.now)
       others = @policy.others(child) { in_order }
       bring_down(others)
       restart_later(child, others)
@@ -188,7 +188,7 @@ module Polyphony
 
     # @param others [Array<Child>] that have gone down with it
     def restart_later(child, others)
-      due = clock + delay_after(child)
+      due = Clock.now + delay_after(child)
       plan(child, due)
       return if others.empty?
 
@@ -198,7 +198,7 @@ module Polyphony
 
     def delay_after(child)
       backoff = @policy.backoff
-      child.failures = 0 if clock - child.started >= backoff.to
+      child.failures = 0 if Clock.now - child.started >= backoff.to
       child.failures += 1
       backoff.delay(child.failures - 1)
     end
@@ -221,13 +221,13 @@ module Polyphony
     def time_to_start
       return if @down.empty?
 
-      [@down.map(&:due).min - clock, 0].max
+      [@down.map(&:due).min - Clock.now, 0].max
     end
 
     def start_those_due
       return if @down.empty?
 
-      now = clock
+      now = Clock.now
       while (index = @down.index { |child| child.due <= now })
         start(@down.delete_at(index))
       end
@@ -268,10 +268,6 @@ module Polyphony
       fiber.terminate until @wards.ended_within?(fiber, @grace)
     ensure
       @waiting = false
-    end
-
-    def clock
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 

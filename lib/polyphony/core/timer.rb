@@ -121,7 +121,7 @@ module Polyphony
     end
 
     def now
-      ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+      Clock.now
     end
   end
 end

@@ -24,7 +24,7 @@ module Polyphony
       # @param since [Float, nil] on the monotonic clock
       # @return [String]
       def ago(since)
-        since ? " for #{format('%.1f', Deadline.__now - since)} s" : ''
+        since ? " for #{format('%.1f', Clock.now - since)} s" : ''
       end
 
       # One line for one fiber, and one for each that has what it waits for.

@@ -83,9 +83,9 @@ module Polyphony
 
     # @return [Boolean] whether it has ended; false after that many seconds
     def ended_within?(fiber, seconds)
-      over = seconds && clock + seconds
+      over = seconds && Clock.now + seconds
       until fiber.dead?
-        left = over && over - clock
+        left = over && over - Clock.now
         return false if left && left <= 0
 
         park(left)
@@ -111,10 +111,6 @@ module Polyphony
     def unseen_failures
       failed = @ended.select(&:__failed?)
       failed.map(&:result).reject { |error| Wards.ends_program?(error) }
-    end
-
-    def clock
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 

@@ -141,10 +141,10 @@ module Polyphony
       # @!visibility private
       # @return [Boolean] whether it has ended, or is about to
       def wait_for(thread, limit)
-        deadline = clock + limit if limit
+        deadline = Clock.now + limit if limit
         pause = SHORTEST
         while thread.alive? && !thread.__polyphony_over?
-          left = deadline && deadline - clock
+          left = deadline && deadline - Clock.now
           return false if left && !left.positive?
 
           wait_a_while(thread, left, pause)
@@ -168,10 +168,6 @@ module Polyphony
         elsif thread.__polyphony_begun? then thread.__polyphony_await_end(left)
         else thread.__polyphony_await_end(pause)
         end
-      end
-
-      def clock
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

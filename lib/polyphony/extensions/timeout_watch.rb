@@ -28,7 +28,7 @@ module Polyphony
       def watch(scope, seconds)
         return yield if seconds == Float::INFINITY
 
-        tick = ((clock + seconds.to_f) / TICK).ceil + 1
+        tick = ((Clock.now + seconds.to_f) / TICK).ceil + 1
         add(tick, scope)
         begin
           yield
@@ -67,17 +67,13 @@ module Polyphony
 
       def strike_or_wait
         @next = @limits.keys.min
-        left = @next * TICK - clock
+        left = @next * TICK - Clock.now
         if left.positive?
           @sooner.wait(@mutex, [left, LONGEST_WAIT].min)
         else
           @limits.delete(@next).each { |scope, fiber| Thread.__polyphony_strike(fiber, scope) }
         end
         @next = nil
-      end
-
-      def clock
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

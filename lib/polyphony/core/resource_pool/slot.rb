@@ -25,7 +25,7 @@ module Polyphony
       # Notes that somebody has it now.
       # @return [self]
       def hold
-        @since = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+        @since = Clock.now
         self
       end
 
