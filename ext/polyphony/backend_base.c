@@ -2,6 +2,7 @@
 #include "backend_base.h"
 #include "cancel_scope.h"
 #include "clock.h"
+#include "deadlock.h"
 #include "errors.h"
 #include "fd.h"
 #include "fiber_life.h"
@@ -586,10 +587,6 @@ int64_t backend_base_now(struct backend_base *backend) {
   return clock_monotonic();
 }
 
-static inline bool pending_p(const struct backend_base *backend) {
-  return backend->loop.in_flight > 0 || backend->loop.timers.length > 0;
-}
-
 void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t deadline) {
   if (timer_heap_arm(&backend->loop.timers, timer, deadline) < 0) rb_memerror();
 }
@@ -730,48 +727,6 @@ bool backend_base_wake(struct backend_base *backend) {
 
 /* ---- switching ------------------------------------------------------------------------------ */
 
-/* Polls with nothing pending and nobody runnable: only another thread can wake it, and none has
- * (raise and kill come as interrupts, which it sees when it has the GVL again). */
-static bool stuck_p(VALUE thread) {
-  struct backend_base *backend = backend_base_of_thread(thread);
-
-  return backend && backend->open && backend->polling && !backend->runqueue.length &&
-         !pending_p(backend) && !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
-}
-
-/* Whether no other thread can come to our help: there is none, or each of them waits as we do. */
-static bool hopeless_p(void) {
-  VALUE threads = rb_funcall(rb_cThread, id_list, 0), self = rb_thread_current();
-
-  for (long i = 0; i < RARRAY_LEN(threads); i++) {
-    VALUE thread = RARRAY_AREF(threads, i);
-    bool counts = thread != self && !RTEST(rb_ivar_get(thread, id_helper));
-    if (counts && !stuck_p(thread)) return false;
-  }
-  return true;
-}
-
-/* The words are made in lib/polyphony/core/deadlock.rb. */
-static VALUE make_deadlock(VALUE fibers) { return rb_funcall(eDeadlock, id_new, 1, fibers); }
-
-static VALUE deadlock_error(void) {
-  int state;
-  VALUE error = rb_protect(make_deadlock, fiber_state_list(), &state);
-
-  if (!state) return error;
-  rb_set_errinfo(Qnil);         /* somebody's inspect failed */
-  return rb_funcall(eDeadlock, id_new, 0);
-}
-
-/* The main thread's main fiber is told, whichever thread found out. */
-static bool report_deadlock(struct backend_base *backend) {
-  struct backend_base *main = backend_base_of_thread(rb_thread_main());
-
-  if (main->root->off) return false;  /* by a debugger, which may have plans for it */
-  backend_base_schedule(main->root, deadlock_error(), RESUME_RAISE);
-  return main == backend;
-}
-
 /* Nothing can run, nothing is pending. Puts somebody into the queue who can make sense of it;
  * false when only another thread can help, and there is one. */
 static bool resolve_idleness(struct backend_base *backend, struct fiber_state *self,
@@ -780,8 +735,8 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else if (!hopeless_p()) return false;
-  else return holding_look() || report_deadlock(backend);
+  else if (!deadlock_hopeless_p()) return false;
+  else return holding_look() || deadlock_report(backend);
   return true;
 }
 
@@ -816,7 +771,7 @@ static inline bool poll_due_p(struct backend_base *backend) {
   if (length < 2 * backend->batch) length = 2 * backend->batch;
   if (length > RUNQUEUE_CROWD) length = RUNQUEUE_CROWD;
   if (++backend->switched <= SWITCHES_PER_POLL || backend->switched <= length) return false;
-  return pending_p(backend);
+  return backend_base_pending_p(backend);
 }
 
 static void find_runnable(struct backend_base *backend, struct fiber_state *self,
@@ -829,7 +784,7 @@ static void find_runnable(struct backend_base *backend, struct fiber_state *self
       run_idle_hooks(backend);
       continue;
     }
-    if (pending_p(backend) || !resolve_idleness(backend, self, idle))
+    if (backend_base_pending_p(backend) || !resolve_idleness(backend, self, idle))
       backend_base_poll(backend, true);
   }
 }
@@ -850,7 +805,7 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
 
   do {
     if (!queue->length) find_runnable(backend, self, idle);
-    else if (poll_due_p(backend) || (queue->length == 1 && self->queued && pending_p(backend)))
+    else if (poll_due_p(backend) || (queue->length == 1 && self->queued && backend_base_pending_p(backend)))
       backend_base_poll(backend, false);
     if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
     runqueue_shift(queue, next);
@@ -1013,7 +968,7 @@ VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) 
 /* Nobody else is there and nothing can come: a turn through the queue would change nothing. */
 static inline bool alone_in_the_world_p(const struct backend_base *backend,
                                         const struct fiber_state *self) {
-  return !backend->runqueue.length && !pending_p(backend) && self->incoming == Qundef;
+  return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef;
 }
 
 VALUE backend_base_snooze(struct backend_base *backend) {

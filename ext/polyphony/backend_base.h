@@ -132,6 +132,11 @@ void backend_base_set_idle_gc(struct backend_base *backend, int64_t period);
 VALUE backend_base_stats(struct backend_base *backend);
 void backend_base_trace(struct backend_base *backend, int argc, const VALUE *argv);
 
+/* Whether an operation or a timer may still wake somebody. */
+static inline bool backend_base_pending_p(const struct backend_base *backend) {
+  return backend->loop.in_flight > 0 || backend->loop.timers.length > 0;
+}
+
 int64_t backend_base_now(struct backend_base *backend);  /* ns on the clock of its timers */
 
 #endif
