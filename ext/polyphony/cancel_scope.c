@@ -43,9 +43,7 @@ static VALUE explain_body(VALUE argument) {
 
 /* The program is to end, or can never go on: nothing is worth waiting for. */
 static bool pierces_p(VALUE exception) {
-  return RTEST(rb_obj_is_kind_of(exception, rb_eSystemExit)) ||
-         RTEST(rb_obj_is_kind_of(exception, rb_eSignal)) ||
-         RTEST(rb_obj_is_kind_of(exception, eDeadlock));
+  return error_ends_program_p(exception) || RTEST(rb_obj_is_kind_of(exception, eDeadlock));
 }
 
 /* Somebody's inspect may fail, and must not wait: we are in the middle of a switch. A signal that comes
@@ -151,7 +149,7 @@ static struct cancel_scope *enter(int64_t period, VALUE spec) {
 
 /* Only a Cancel tells where it comes from. */
 static void note_place(struct cancel_scope *scope) {
-  if (!RB_TYPE_P(scope->spec, T_CLASS) || scope->spec != eCancel) return;
+  if (scope->spec != eCancel) return;
   scope->frames = place_take(scope->set_at, SCOPE_FRAMES);
   for (unsigned i = 0; i < scope->frames; i++)
     RB_OBJ_WRITTEN(scope->fiber->self, Qundef, scope->set_at[i].frame);

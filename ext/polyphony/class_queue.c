@@ -336,9 +336,7 @@ static VALUE shift_waiting(VALUE self) { return shift_or_raise(self, CLOCK_NEVER
 
 /* As of Thread::Queue since Ruby 3.2. */
 static VALUE shift_within(VALUE self, VALUE seconds) {
-  int64_t period = io_nanoseconds(seconds);
-
-  return shift_or_raise(self, backend_base_now(backend_base_current()) + (period < 0 ? 0 : period));
+  return shift_or_raise(self, backend_base_now(backend_base_current()) + io_period(seconds));
 }
 
 static VALUE timeout_option(VALUE options) {

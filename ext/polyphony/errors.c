@@ -76,6 +76,11 @@ VALUE error_instantiate(VALUE spec) {
   return instantiate_class(rb_ary_entry(spec, 0), RARRAY_LEN(spec) > 1, &message);
 }
 
+bool error_ends_program_p(VALUE exception) {
+  return RTEST(rb_obj_is_kind_of(exception, rb_eSystemExit)) ||
+         RTEST(rb_obj_is_kind_of(exception, rb_eSignal));
+}
+
 VALUE error_invoke(VALUE exception) {
   rb_funcall(exception, id_invoke, 0);
   return Qnil;

@@ -28,6 +28,9 @@ void error_check(VALUE spec);
  * Raises TypeError for anything else. */
 VALUE error_instantiate(VALUE spec);
 
+/* exit and signals: meant for the program, whichever fiber they come up in. */
+bool error_ends_program_p(VALUE exception);
+
 /* How a waiting fiber gets an exception: through exception.invoke, which raises, except for
  * Interjection, which calls its block and returns nil. */
 VALUE error_invoke(VALUE exception);

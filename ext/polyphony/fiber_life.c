@@ -86,9 +86,6 @@ static void set_outcome(struct fiber_state *fiber, VALUE error) {
   else set_result(fiber, value, false);
 }
 
-/* exit and signals are meant for the program: no parent, no supervisor stands in their way. */
-static bool ends_program_p(VALUE error) { return is_a(error, rb_eSystemExit) || is_a(error, rb_eSignal); }
-
 /* ---- children -------------------------------------------------------------------------------- */
 
 static void stop_child(struct fiber_state *child, bool graceful) {
@@ -117,7 +114,7 @@ static VALUE park_until_child_ends(VALUE argument) {
 static bool gives_up_p(VALUE error) {
   bool main = backend_base_fiber(backend_base_current())->root;
 
-  return main && (ends_program_p(error) || is_a(error, eDeadlock));
+  return main && (error_ends_program_p(error) || is_a(error, eDeadlock));
 }
 
 /* Seen here, an error need not come a second time as that of a child. */
@@ -193,7 +190,7 @@ static void pass_error_on(struct fiber_state *fiber) {
   struct fiber_state *root = fiber->backend->root;
   struct fiber_state *parent = fiber->parent ? fiber->parent : root;
 
-  if (ends_program_p(fiber->result)) parent = root;
+  if (error_ends_program_p(fiber->result)) parent = root;  /* nobody stands in their way */
   else if ((fiber->ended && awaited_by(fiber, parent)) || monitored_by(fiber, parent) || heard_p(fiber)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }
@@ -478,7 +475,7 @@ static VALUE park_until_it_ends(VALUE argument) {
  * before it sees the error, it gets that next. */
 static bool owed_p(struct fiber_state *fiber, struct fiber_state *parent) {
   return fiber->ended && fiber->failed && fiber->former == parent &&
-         !ends_program_p(fiber->result) && !monitored_by(fiber, parent);
+         !error_ends_program_p(fiber->result) && !monitored_by(fiber, parent);
 }
 
 static void await_end(struct fiber_state *fiber) {

@@ -42,13 +42,10 @@ module Polyphony
     # Calls the block with every item, until the channel is closed and empty.
     # @yield [Object]
     # @return [self]
-    def receive_loop
-      raise ArgumentError, 'receive_loop needs a block to run' unless block_given?
+    def receive_loop(&block)
+      raise ArgumentError, 'receive_loop needs a block to run' unless block
 
-      until CLOSED.equal?(item = take_or_end)
-        yield item
-      end
-      self
+      each(&block)
     end
 
     # No more items may be pushed; those that are there can still be received. Fibers that wait for
@@ -56,14 +53,6 @@ module Polyphony
     # @return [self]
     def close
       __close(CLOSED)
-    end
-
-    private
-
-    def take_or_end
-      take
-    rescue ClosedQueueError
-      CLOSED
     end
   end
 end

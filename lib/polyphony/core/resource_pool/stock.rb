@@ -19,9 +19,7 @@ module Polyphony
 
       # @return [Slot, nil] nil when the time is over, or when it is closed
       def take(timeout)
-        return @free.shift unless timeout
-
-        CancelScope.move_on_after(timeout, nil) { @free.shift } || try_take
+        @free.shift(timeout: timeout)
       rescue ClosedQueueError
         nil
       end
