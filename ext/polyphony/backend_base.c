@@ -8,6 +8,7 @@
 #include "fiber_life.h"
 #include "holding.h"
 #include "offload.h"
+#include "scheduler.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
  * this, and than fibers in the queue (a crowd counts as 128), since the last poll, events are
@@ -39,6 +40,7 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->thread);
   rb_gc_mark_movable(backend->trace_proc);
   rb_gc_mark_movable(backend->idle_proc);
+  rb_gc_mark_movable(backend->stand_ins);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
   if (!backend->runqueue.lanes[LANE_MAIN].entries) return;
@@ -57,6 +59,7 @@ static void backend_compact(void *pointer) {
   backend->thread = rb_gc_location(backend->thread);
   backend->trace_proc = rb_gc_location(backend->trace_proc);
   backend->idle_proc = rb_gc_location(backend->idle_proc);
+  backend->stand_ins = rb_gc_location(backend->stand_ins);
   if (backend->runqueue.lanes[LANE_MAIN].entries) runqueue_compact(&backend->runqueue);
 }
 
@@ -98,6 +101,7 @@ VALUE backend_base_allocate(VALUE klass) {
   struct backend_base *backend = ZALLOC(struct backend_base);
 
   backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
+  backend->stand_ins = Qnil;
   list_init(&backend->waiting);
   list_init(&backend->scoped);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
@@ -177,6 +181,7 @@ void backend_base_open(struct backend_base *backend) {
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
+  scheduler_install_here();
 }
 
 void backend_base_finalize(struct backend_base *backend) {
@@ -317,6 +322,7 @@ static struct fiber_state *running(struct backend_base *backend) {
 
 struct fiber_state *backend_base_fiber(struct backend_base *backend) {
   refuse_in_handler(backend);
+  if (RB_UNLIKELY(backend->unscheduled)) scheduler_come_back(backend);
   struct fiber_state *fiber = running(backend);
   if (fiber->wait_reason)
     rb_raise(rb_eThreadError, "this fiber waits for %s already: a handler or hook that runs meanwhile "

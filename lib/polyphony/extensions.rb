@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require 'polyphony/extensions/exception'
+require 'polyphony/extensions/scheduler'
+require 'polyphony/extensions/stand_ins'
 require 'polyphony/extensions/kernel'
 require 'polyphony/extensions/io'
 require 'polyphony/extensions/thread'
