@@ -26,5 +26,6 @@ void class_semaphore_init(void);
 void class_pipe_init(void);
 void class_scope_init(void);
 void class_exception_init(void);
+void class_process_init(void);
 
 #endif
