@@ -436,6 +436,7 @@ static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
 }
 
 static VALUE Polyphony_after_fork(VALUE self) {
+  io_process_after_fork();
   backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
   return self;
 }
