@@ -3,6 +3,7 @@
 require 'polyphony/extensions/exception'
 require 'polyphony/extensions/kernel'
 require 'polyphony/extensions/io'
+require 'polyphony/extensions/dns'
 require 'polyphony/extensions/thread'
 require 'polyphony/extensions/timeout'
 require 'polyphony/extensions/signals'
