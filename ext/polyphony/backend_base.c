@@ -650,6 +650,7 @@ enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
 static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
   struct poll poll = { &backend->loop, timeout, 0 };
 
+  backend->hopeful = backend_base_pending_p(backend);
   backend->polling = true;
   rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
   backend->polling = false;

@@ -30,6 +30,7 @@ struct backend_base {
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
+  bool hopeful;                 /* while polling: an operation or timer was pending when it began */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
