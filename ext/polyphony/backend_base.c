@@ -7,6 +7,7 @@
 #include "fd.h"
 #include "fiber_life.h"
 #include "holding.h"
+#include "io.h"
 #include "offload.h"
 #include "scheduler.h"
 
@@ -71,6 +72,7 @@ static void backend_compact(void *pointer) {
 static void forget_waiting(struct backend_base *backend) {
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   while (!list_empty_p(&backend->scoped)) list_remove(backend->scoped.next);
+  select_forget_all(&backend->selects);
 }
 
 /* An open backend is in `backends` and not collected, except when the process ends. */
@@ -111,6 +113,7 @@ VALUE backend_base_allocate(VALUE klass) {
   backend->thread_status = Qundef;
   list_init(&backend->waiting);
   list_init(&backend->scoped);
+  list_init(&backend->selects);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
 }
 

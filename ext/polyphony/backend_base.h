@@ -21,6 +21,7 @@ struct backend_base {
   struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
   struct fiber_state *root;     /* the thread's main fiber */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
+  struct list selects;          /* struct select_wait, see io.h */
   struct list scoped;           /* fibers that are not ours, in a scope: its timer may wake them */
   enum resume_how how;          /* how the value of the transfer under way is meant */
   bool unscheduled;             /* its scheduler was told to go: see scheduler.h */

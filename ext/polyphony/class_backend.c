@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include "cancel_scope.h"
+#include "clock.h"
 #include "driver.h"
 #include "errors.h"
 #include "io.h"
@@ -310,9 +311,25 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   int fd = fd_of(io, direction);
 
   (void)self;
-  if (direction == FD_READ && fd_has_ahead(fd)) io_snooze(backend);
+  if (direction == FD_READ && (fd_has_ahead(fd) || io_has_accepted(fd))) io_snooze(backend);
   else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
+}
+
+/* Half of the clock's range: centuries, and adding it to a deadline does not overflow. */
+static int64_t select_timeout(VALUE seconds) {
+  if (NIL_P(seconds)) return -1;
+  struct timespec interval = rb_time_timespec_interval(seconds);
+  if (interval.tv_sec >= INT64_MAX / 2 / NSEC_PER_SEC) return INT64_MAX / 2;
+  return interval.tv_sec * NSEC_PER_SEC + interval.tv_nsec;
+}
+
+static VALUE Op_select(int argc, VALUE *argv, VALUE self) {
+  VALUE readables, writables, exceptables, timeout;
+
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, select_timeout(timeout));
 }
 
 static VALUE Op_wait_event(VALUE self, VALUE raise) {
@@ -369,7 +386,7 @@ static const struct operation {
   OPERATION(splice, 3) OPERATION(tee, 3) OPERATION(double_splice, 2)
   OPERATION(splice_chunks, -1) OPERATION(chain, -1)
   OPERATION(sleep, 1) OPERATION(timer_loop, 1) OPERATION(timeout, -1)
-  OPERATION(wait_io, 2) OPERATION(wait_event, 1)
+  OPERATION(wait_io, 2) OPERATION(select, -1) OPERATION(wait_event, 1)
   OPERATION(waitpid, 1) OPERATION(close, 1) OPERATION(fsync, -1) OPERATION(open, -1)
   OPERATION(stat, 1)
 #undef OPERATION

@@ -32,6 +32,14 @@ static VALUE Scheduler_io_wait(int argc, VALUE *argv, VALUE self) {
   return scheduler_io_wait(argv[0], NUM2INT(argv[1]), argc > 2 ? argv[2] : Qnil);
 }
 
+static VALUE Scheduler_io_select(int argc, VALUE *argv, VALUE self) {
+  VALUE sets[4];
+  (void)self;
+
+  rb_scan_args(argc, argv, "13", &sets[0], &sets[1], &sets[2], &sets[3]);
+  return io_select(sets[0], sets[1], sets[2], io_period(sets[3]));
+}
+
 /* ---- reading and writing ---------------------------------------------------------------------- */
 
 /* Ruby 3.1 gives a length, later ones an offset behind it, after 4.0 before it. */
@@ -166,6 +174,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);
   rb_define_method(cScheduler, "io_wait", Scheduler_io_wait, -1);
+  rb_define_method(cScheduler, "io_select", Scheduler_io_select, -1);
   rb_define_method(cScheduler, "io_read", Scheduler_io_read, -1);
   rb_define_method(cScheduler, "io_write", Scheduler_io_write, -1);
   rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);

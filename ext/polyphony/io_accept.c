@@ -101,14 +101,14 @@ static bool accepting_p(const struct op *op) {
 }
 
 /* Whoever waits for a connection meanwhile has to look again: their op settles with -ECANCELED, or
- * with another socket. */
+ * with another socket. So does who waits for the listener to become readable. */
 static void tell_waiting(int fd) {
   struct backend_base *backend = backend_base_current();
   struct op *op = loop_ops_on(&backend->loop, fd);
 
   while (op && !(accepting_p(op) && op->state == OP_IN_FLIGHT)) op = op->fd_next;
   if (op) loop_cancel(&backend->loop, op);
-  backend_base_collect(backend);
+  io_read_again(backend, fd);
 }
 
 static void keep(const struct listener *listener, int socket) {
@@ -158,6 +158,8 @@ void io_accept_again(int fd) {
 
   if (loop_ops_on(&backend_base_current()->loop, fd) && poll(&look, 1, 0) == 1) tell_waiting(fd);
 }
+
+bool io_has_accepted(int fd) { return find_kept(fd) != NULL; }
 
 void io_forget_accepted(int fd) {
   struct kept *kept;

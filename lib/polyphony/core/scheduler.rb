@@ -19,6 +19,8 @@ module Polyphony
     #   @return [true]
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
+    # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   @return [Array<Array<IO>>, nil] as IO.select
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
