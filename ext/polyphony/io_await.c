@@ -265,6 +265,49 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
   return io_await_until(backend, op, subject, CLOCK_NEVER);
 }
 
+/* Bytes taken and bytes written count, and an exception that came with them has to wait. That the
+ * descriptor was closed is no news then: the next call on it will say so. */
+static bool put_off(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                    VALUE exception) {
+  int killed = withdraw(backend, fiber, op);
+
+  if (killed) {
+    reclaim(backend, op, fiber->op_closed);
+    leave(fiber);
+    loop_release_op(&backend->loop, op);
+    rb_jump_tag(killed);
+  }
+  if (op->result < 0) return false;
+  if (!fiber->op_closed || !RTEST(rb_obj_is_kind_of(exception, rb_eIOError)))
+    backend_base_schedule(fiber, exception, RESUME_RAISE);
+  return true;
+}
+
+int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  int state;
+
+  submit(backend, fiber, op);
+  do {
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
+                                    &how, &state);
+    VALUE exception = state ? rb_errinfo() : value;
+    if (!state && how == RESUME_RETURN) continue;
+    if (!RTEST(rb_obj_is_kind_of(exception, rb_eException))) raise_from(backend, fiber, op, state);
+    if (!state && RTEST(rb_obj_is_kind_of(value, eInterjection))) {
+      interject(backend, fiber, op, (struct interjection){ value, subject });
+    } else {
+      if (state) rb_set_errinfo(Qnil);
+      if (put_off(backend, fiber, op, exception)) break;
+      if (state) rb_set_errinfo(exception), raise_from(backend, fiber, op, state);
+      deliver(backend, fiber, op, exception);
+    }
+  } while (!op_settled_p(op));
+  leave(fiber);
+  return op->result;
+}
+
 int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
   int64_t result = io_await(backend, op, subject);
 
@@ -398,6 +441,13 @@ int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE 
 
 int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject) {
   return io_wait_ready_until(backend, fd, events, subject, CLOCK_NEVER);
+}
+
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject) {
+  int64_t deadline = timeout < 0 ? CLOCK_NEVER : backend_base_now(backend) + timeout;
+
+  return io_wait_ready_until(backend, fd, events, subject, deadline);
 }
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
