@@ -330,6 +330,27 @@ class TestDNS < Polyphony::TestCase
     RUBY
   end
 
+  # Ruby asks our scheduler for the host.
+  def test_stock_sockets_find_the_name_through_the_scheduler
+    assert_equal "[\"127.0.0.1\", true, \"127.0.0.1\"]\n", with_slow_names(<<~'RUBY')
+      server = TCPServer.new('127.0.0.1', 0)
+      port = server.local_address.ip_port
+      found = spin do
+        meanwhile
+        host = TCPSocket.open('hang', port) { |socket| socket.remote_address.ip_address }
+        meanwhile
+        udp = UDPSocket.new
+        udp.connect('hang', 9)
+        late = move_on_after(60, with_value: true) do |scope|
+          spin { began; scope.cancel }
+          TCPSocket.open('hang', port)
+        end
+        [host, late, udp.remote_address.ip_address]
+      end
+      p found.await
+    RUBY
+  end
+
   def test_a_cancel_does_not_wait_for_the_resolver
     assert_equal "[:late, :stopped, :raised, \"user specified timeout\"]\n", with_slow_names(<<~'RUBY')
       late = move_on_after(60, with_value: :late) do |scope|
