@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include "cancel_scope.h"
-#include "clock.h"
 #include "driver.h"
 #include "errors.h"
 #include "io.h"
@@ -316,20 +315,12 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   return io;
 }
 
-/* Half of the clock's range: centuries, and adding it to a deadline does not overflow. */
-static int64_t select_timeout(VALUE seconds) {
-  if (NIL_P(seconds)) return -1;
-  struct timespec interval = rb_time_timespec_interval(seconds);
-  if (interval.tv_sec >= INT64_MAX / 2 / NSEC_PER_SEC) return INT64_MAX / 2;
-  return interval.tv_sec * NSEC_PER_SEC + interval.tv_nsec;
-}
-
 static VALUE Op_select(int argc, VALUE *argv, VALUE self) {
   VALUE readables, writables, exceptables, timeout;
 
   (void)self;
   rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
-  return io_select(readables, writables, exceptables, select_timeout(timeout));
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 static VALUE Op_wait_event(VALUE self, VALUE raise) {

@@ -33,11 +33,11 @@ static VALUE Scheduler_io_wait(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Scheduler_io_select(int argc, VALUE *argv, VALUE self) {
-  VALUE sets[4];
-  (void)self;
+  VALUE readables, writables, exceptables, timeout;
 
-  rb_scan_args(argc, argv, "13", &sets[0], &sets[1], &sets[2], &sets[3]);
-  return io_select(sets[0], sets[1], sets[2], io_period(sets[3]));
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 /* ---- reading and writing ---------------------------------------------------------------------- */

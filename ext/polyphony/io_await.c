@@ -443,6 +443,13 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
   return io_wait_ready_until(backend, fd, events, subject, CLOCK_NEVER);
 }
 
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject) {
+  int64_t deadline = timeout < 0 ? CLOCK_NEVER : backend_base_now(backend) + timeout;
+
+  return io_wait_ready_until(backend, fd, events, subject, deadline);
+}
+
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
 /* ---- closing -------------------------------------------------------------------------------- */

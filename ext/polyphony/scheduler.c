@@ -1,7 +1,6 @@
 /* scheduler.c - see scheduler.h */
 #include <errno.h>
 #include <poll.h>
-#include "clock.h"
 #include "fiber_life.h"
 #include "io.h"
 #include "scheduler.h"
@@ -13,6 +12,12 @@ bool scheduler_ours_p(void) {
   VALUE scheduler = rb_fiber_scheduler_get();
 
   return !NIL_P(scheduler) && RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+}
+
+bool scheduler_foreign_p(void) {
+  VALUE scheduler = rb_fiber_scheduler_current();
+
+  return !NIL_P(scheduler) && !RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
 }
 
 void scheduler_install_here(void) {
@@ -260,8 +265,6 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
-  int64_t period = io_period(timeout);
-  int64_t deadline = period < 0 ? CLOCK_NEVER : backend_base_now(backend) + period;
-  int revents = io_wait_ready_until(backend, fd, to_poll(events), io, deadline);
+  int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
 }

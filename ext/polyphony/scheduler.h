@@ -19,6 +19,8 @@ void scheduler_install_here(void);
 void scheduler_come_back(struct backend_base *backend);
 /* Whether the thread's scheduler is one of ours. */
 bool scheduler_ours_p(void);
+/* Whether somebody else's is asked when the running fiber waits: stock methods are its business then. */
+bool scheduler_foreign_p(void);
 
 /* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
  * exception comes with it, that is delivered at the next switchpoint. */

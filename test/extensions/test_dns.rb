@@ -28,6 +28,8 @@ class TestDNS < Polyphony::TestCase
     'a family in lower case' => -> { Addrinfo.getaddrinfo('localhost', 80, :inet) },
     'a type that is none' => -> { Addrinfo.getaddrinfo('localhost', 80, nil, 'nonsense') },
     'a family that does not fit' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, :INET6) },
+    'a type that does not fit' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, nil, :STREAM, Socket::IPPROTO_UDP) },
+    'a family that does not fit, for Socket' => -> { Socket.getaddrinfo('::1', 80, :INET) },
     'canonical name' => -> { Addrinfo.getaddrinfo('localhost', 80, nil, nil, nil, Socket::AI_CANONNAME) },
     'canonical name of a number' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, nil, nil, nil, Socket::AI_CANONNAME) },
     'passive' => -> { Addrinfo.getaddrinfo(nil, 'http', nil, :STREAM, nil, Socket::AI_PASSIVE) },
@@ -328,6 +330,27 @@ class TestDNS < Polyphony::TestCase
     RUBY
   end
 
+  # Ruby asks our scheduler for the host.
+  def test_stock_sockets_find_the_name_through_the_scheduler
+    assert_equal "[\"127.0.0.1\", true, \"127.0.0.1\"]\n", with_slow_names(<<~'RUBY')
+      server = TCPServer.new('127.0.0.1', 0)
+      port = server.local_address.ip_port
+      found = spin do
+        meanwhile
+        host = TCPSocket.open('hang', port) { |socket| socket.remote_address.ip_address }
+        meanwhile
+        udp = UDPSocket.new
+        udp.connect('hang', 9)
+        late = move_on_after(60, with_value: true) do |scope|
+          spin { began; scope.cancel }
+          TCPSocket.open('hang', port)
+        end
+        [host, late, udp.remote_address.ip_address]
+      end
+      p found.await
+    RUBY
+  end
+
   def test_a_cancel_does_not_wait_for_the_resolver
     assert_equal "[:late, :stopped, :raised, \"user specified timeout\"]\n", with_slow_names(<<~'RUBY')
       late = move_on_after(60, with_value: :late) do |scope|
@@ -480,26 +503,9 @@ class TestDNS < Polyphony::TestCase
 
   # --- beside a scheduler ---------------------------------------------------------------------------
 
-  # Waits with our operations, as far as these tests wait.
-  class Scheduler
-    def address_resolve(host) = Polyphony.backend_address_resolve(host)
-    def io_wait(io, events, _timeout) = Polyphony.backend_wait_io(io, (events & IO::WRITABLE).positive?) && events
-    def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
-    def kernel_sleep(*) = nil
-    def block(*) = nil
-    def unblock(*) = nil
-    def close = nil
-  end
-
   # What the block returns in a fiber whose hooks Ruby calls.
   def with_scheduler(&block)
-    Thread.new do
-      sleep 0 # now there is a backend
-      found = nil
-      Fiber.set_scheduler(Scheduler.new) unless Fiber.scheduler
-      Fiber.schedule { found = result(&block) }
-      found
-    end.value
+    spin { Fiber.current_scheduler ? result(&block) : flunk('no scheduler') }.await
   end
 
   def test_a_name_goes_through_the_scheduler
@@ -518,6 +524,22 @@ class TestDNS < Polyphony::TestCase
     assert_includes [1, Errno::EACCES], Array(bound).first
   rescue SocketError
     skip 'there is no table of services'
+  end
+
+  # Somebody else's scheduler has the lookups of its fibers.
+  def test_another_scheduler_is_asked
+    other = Class.new do
+      def address_resolve(host) = host == 'elsewhere.test' ? ['127.0.0.7'] : []
+      def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
+      %i[io_wait kernel_sleep block unblock close].each { |hook| define_method(hook) { |*| nil } }
+    end
+    found = nil
+    Thread.new do
+      sleep 0 # now there is a backend
+      Fiber.set_scheduler(other.new)
+      Fiber.schedule { found = IPSocket.getaddress('elsewhere.test') }
+    end.join
+    assert_equal '127.0.0.7', found
   end
 
   # And no scope.

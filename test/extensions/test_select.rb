@@ -496,6 +496,15 @@ class TestIOSelect < Polyphony::TestCase
     assert_equal "true\n", out
   end
 
+  # Rubies since 3.2 call it.
+  def test_a_scheduler_selects
+    reader, writer = pipe_pair
+    scheduler = Polyphony::Scheduler.new
+    assert_equal [[], [writer], []], scheduler.io_select([reader], [writer], nil, nil)
+    assert_nil scheduler.io_select([reader], nil, nil, 0.001)
+    assert_raises(ArgumentError) { scheduler.io_select([reader], nil, nil, -1) }
+  end
+
   def test_the_core_alone_leaves_stock_ruby_alone
     out, err, status = run_ruby("require 'polyphony/core'; p IO.method(:select).owner, method(:select).owner, defined?(Addrinfo)")
     assert status.success?, err

@@ -20,7 +20,7 @@ module Polyphony
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
     # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-    #   @return [Array<Array<IO>>, nil] as IO.select
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil after the timeout
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
