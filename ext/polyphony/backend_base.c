@@ -8,6 +8,7 @@
 #include "fiber_life.h"
 #include "holding.h"
 #include "offload.h"
+#include "scheduler.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
  * this, and than fibers in the queue (a crowd counts as 128), since the last poll, events are
@@ -39,6 +40,7 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->thread);
   rb_gc_mark_movable(backend->trace_proc);
   rb_gc_mark_movable(backend->idle_proc);
+  rb_gc_mark_movable(backend->stand_ins);
   rb_gc_mark_movable(backend->last_status);
   if (backend->thread_status != Qundef) rb_gc_mark_movable(backend->thread_status);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
@@ -59,6 +61,7 @@ static void backend_compact(void *pointer) {
   backend->thread = rb_gc_location(backend->thread);
   backend->trace_proc = rb_gc_location(backend->trace_proc);
   backend->idle_proc = rb_gc_location(backend->idle_proc);
+  backend->stand_ins = rb_gc_location(backend->stand_ins);
   backend->last_status = rb_gc_location(backend->last_status);
   if (backend->thread_status != Qundef)
     backend->thread_status = rb_gc_location(backend->thread_status);
@@ -103,6 +106,7 @@ VALUE backend_base_allocate(VALUE klass) {
   struct backend_base *backend = ZALLOC(struct backend_base);
 
   backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
+  backend->stand_ins = Qnil;
   backend->last_status = Qnil;
   backend->thread_status = Qundef;
   list_init(&backend->waiting);
@@ -184,6 +188,7 @@ void backend_base_open(struct backend_base *backend) {
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
+  scheduler_install_here();
 }
 
 void backend_base_finalize(struct backend_base *backend) {
@@ -324,6 +329,7 @@ static struct fiber_state *running(struct backend_base *backend) {
 
 struct fiber_state *backend_base_fiber(struct backend_base *backend) {
   refuse_in_handler(backend);
+  if (RB_UNLIKELY(backend->unscheduled)) scheduler_come_back(backend);
   struct fiber_state *fiber = running(backend);
   if (fiber->wait_reason)
     rb_raise(rb_eThreadError, "this fiber waits for %s already: a handler or hook that runs meanwhile "
@@ -644,6 +650,7 @@ enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
 static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
   struct poll poll = { &backend->loop, timeout, 0 };
 
+  backend->hopeful = backend_base_pending_p(backend);
   backend->polling = true;
   rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
   backend->polling = false;

@@ -23,15 +23,22 @@ struct backend_base {
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
   struct list scoped;           /* fibers that are not ours, in a scope: its timer may wake them */
   enum resume_how how;          /* how the value of the transfer under way is meant */
+  bool unscheduled;             /* its scheduler was told to go: see scheduler.h */
+  bool try_only;                /* the next read must not wait: see direct_paths.c */
   bool handover;                /* a fiber ended and came back through the VM: take the next one */
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
+  bool hopeful;                 /* while polling: an operation or timer was pending when it began */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
   VALUE trace_proc, idle_proc;  /* or Qnil */
+  uint64_t quick_writes_at;     /* switch_count at the last write without a switch, */
+  unsigned quick_writes;        /* and how many there were in a row */
+  VALUE stand_ins;              /* idle ones, see stand_in.h; or Qnil */
+  unsigned stand_in_count;
   bool tracing;                 /* inside trace_proc: no re-entry */
   VALUE last_status;            /* $? of the fiber that runs, as long as ... */
   VALUE thread_status;          /* ... the thread's is this one; Qundef before the first wait */
