@@ -179,6 +179,17 @@ static VALUE Status_from_status_array(VALUE self, VALUE pair) {
   return status;
 }
 
+static VALUE Polyphony_process_claim(VALUE self, VALUE pid, VALUE by) {
+  (void)self;
+  io_process_claim(NUM2INT(pid), NUM2INT(by));
+  return Qnil;
+}
+
+static VALUE Polyphony_clear_last_status(VALUE self) {
+  backend_base_show_status(backend_base_current(), Qnil);
+  return self;
+}
+
 static VALUE Polyphony_take_over_last_status(VALUE self) {
   rb_define_virtual_variable("$?", read_last_status, 0);
   return self;
@@ -220,6 +231,8 @@ void class_process_init(void) {
   rb_define_module_function(mPolyphony, "__process_wait__", Polyphony_process_wait, 2);
   rb_define_module_function(mPolyphony, "__take_over_last_status__",
                             Polyphony_take_over_last_status, 0);
+  rb_define_module_function(mPolyphony, "__clear_last_status__", Polyphony_clear_last_status, 0);
+  rb_define_module_function(mPolyphony, "__process_claim__", Polyphony_process_claim, 2);
   rb_define_module_function(mPolyphony, "__drop_limits__", Polyphony_drop_limits, 0);
   rb_define_module_function(mPolyphony, "__process_await__", Polyphony_process_await, 1);
 }

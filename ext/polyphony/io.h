@@ -107,6 +107,7 @@ VALUE io_waitpid(int pid);                             /* [pid, raw status] */
  * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
  * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
 VALUE io_process_wait(int pid, int flags);
+VALUE io_process_wait_quickly(int pid, int flags);     /* no switchpoint if it need not wait */
 /* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
 void io_process_await(int pid);
 int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
