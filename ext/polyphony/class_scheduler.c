@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "errors.h"
 #include "io.h"
+#include "io_resolve.h"
 #include "scheduler.h"
 
 static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
@@ -86,46 +87,14 @@ static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
   return close(fd) == 0 ? Qtrue : rb_fiber_scheduler_io_result(-1, errno);
 }
 
-/* ---- children --------------------------------------------------------------------------------- */
-
-/* Whether the child of the method that waits has a pid which nobody knows: that of system, and of a
- * command that spawn could not run. */
-static bool nameless_p(void) {
-  VALUE frames[2];
-  int lines[2];
-
-  if (rb_profile_frames(0, 2, frames, lines) < 2) return false;
-  VALUE name = rb_profile_frame_method_name(frames[1]);
-  if (NIL_P(name)) return false;
-  return strcmp(StringValueCStr(name), "system") == 0 || strcmp(StringValueCStr(name), "spawn") == 0;
-}
-
-static VALUE process_wait(VALUE argument) {
-  int *call = (int *)argument;
-
-  return io_process_wait_quickly(call[0], call[1]);
-}
-
-static VALUE detach(VALUE pid) { return rb_detach_process((rb_pid_t)pid); }
-
-/* A child that nobody can wait for any more would be a zombie to the end of the program. */
-static void let_go(int pid) {
-  VALUE error = rb_errinfo();
-  int state;
-
-  if (!RTEST(rb_obj_is_kind_of(error, rb_eException)) || !nameless_p()) return;
-  rb_protect(detach, (VALUE)pid, &state);
-  rb_set_errinfo(error);
-}
-
 static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
-  int call[] = { NUM2INT(pid), NUM2INT(flags) }, state;
-  VALUE status = rb_protect(process_wait, (VALUE)call, &state);
-
   (void)self;
-  if (!state) return status;
-  let_go(call[0]);
-  rb_jump_tag(state);
+  return io_process_wait_hook(NUM2PIDT(pid), NUM2INT(flags));
+}
+
+static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
+  (void)self;
+  return io_address_resolve(hostname);
 }
 
 /* ---- fibers ----------------------------------------------------------------------------------- */
@@ -203,6 +172,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
   rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
+  rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);

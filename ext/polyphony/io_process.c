@@ -383,8 +383,42 @@ VALUE io_process_wait(int pid, int flags) {
   return process_wait(&(struct process_wait){ pid, flags, true });
 }
 
-VALUE io_process_wait_quickly(int pid, int flags) {
-  return process_wait(&(struct process_wait){ pid, flags, false });
+/* Whether the child has a pid that nobody knows: that of system, and of a command that spawn could not
+ * run. The first frame is the hook's. */
+static bool nameless_p(void) {
+  VALUE frames[2];
+  int lines[2];
+
+  if (rb_profile_frames(0, 2, frames, lines) < 2) return false;
+  VALUE name = rb_profile_frame_method_name(frames[1]);
+  if (NIL_P(name)) return false;
+  return strcmp(StringValueCStr(name), "system") == 0 || strcmp(StringValueCStr(name), "spawn") == 0;
+}
+
+static VALUE detach(VALUE pid) { return rb_detach_process((rb_pid_t)pid); }
+
+/* A child that nobody can wait for any more would be a zombie to the end of the program. */
+static void let_go(int pid) {
+  VALUE error = rb_errinfo();
+  int state;
+
+  if (!RTEST(rb_obj_is_kind_of(error, rb_eException)) || !nameless_p()) return;
+  rb_protect(detach, (VALUE)pid, &state);
+  rb_set_errinfo(error);
+}
+
+static VALUE process_wait_body(VALUE argument) {
+  return process_wait((struct process_wait *)argument);
+}
+
+VALUE io_process_wait_hook(int pid, int flags) {
+  struct process_wait wait = { pid, flags, false };
+  int state;
+  VALUE status = rb_protect(process_wait_body, (VALUE)&wait, &state);
+
+  if (!state) return status;
+  let_go(pid);
+  rb_jump_tag(state);
 }
 
 void io_process_await(int pid) {
