@@ -1066,7 +1066,9 @@ void backend_base_make_root(struct fiber_state *fiber) {
   set_root(backend, fiber);
 }
 
+/* Ruby makes the fiber that forked the thread's root, too: a generator has nobody to yield to then. */
 static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  if (fiber->resumer) fiber->resumer = fiber->resumer->proxy = NULL;
   fiber_state_abandon_others(fiber);
   backend_base_make_root(fiber);
   backend->current = fiber;
@@ -1089,11 +1091,14 @@ static void reopen(struct backend_base *backend) {
   backend->in_handler = backend->polling = backend->interrupted = false;
   backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
-  forget_waiting(backend);
+  while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
+  list_remove(&fiber->scoped);
   rearm_scopes(backend, fiber);
+  list_each(node, &backend->scoped)
+    rearm_scopes(backend, list_entry(node, struct fiber_state, scoped));
 }
 
 void backend_base_after_fork(struct backend_base *backend) {

@@ -97,7 +97,7 @@ static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
 
 static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
   (void)self;
-  return io_process_wait(NUM2PIDT(pid), NUM2INT(flags));
+  return io_process_wait_hook(NUM2PIDT(pid), NUM2INT(flags));
 }
 
 static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {

@@ -131,6 +131,9 @@ VALUE io_waitpid(int pid);                             /* [pid, raw status] */
  * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
  * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
 VALUE io_process_wait(int pid, int flags);
+/* The same for stock methods, called by a scheduler's process_wait: no switchpoint if it need not wait,
+ * and if system is cut short, its child is reaped when it ends. */
+VALUE io_process_wait_hook(int pid, int flags);
 /* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
 void io_process_await(int pid);
 int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
