@@ -856,7 +856,7 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
-  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+  if (next->how == RESUME_RAISE && !NIL_P(fiber_state_noted(next->value, id_source))) {
     next->fiber->incoming = Qundef;
     error = next->value;        /* of a child: it must not be lost */
   }
