@@ -99,6 +99,12 @@ module Polyphony
         @differences.concat(found)
       end
 
+      # @param least [Float] seconds
+      # @return [Hash{String => Float}] tests in which the loop stood still for longer => how long
+      def gaps(setting, least = 0.1)
+        @runs.fetch(setting).select { |_test, outcome| outcome.gap > least }.transform_values(&:gap)
+      end
+
       # @return [Hash] for the machine-readable file
       def to_h
         { 'compared' => compared.size, 'excluded' => excluded,
@@ -120,13 +126,8 @@ module Polyphony
       def run_to_h(setting, outcomes)
         mine = @differences.select { |difference| difference.setting == setting }
         { 'seconds' => outcomes.each_value.sum(&:seconds).round(1),
-          'gaps' => gaps(outcomes),
+          'gaps' => gaps(setting),
           'differences' => mine.to_h { |d| [d.test, difference_to_h(d)] } }
-      end
-
-      # Tests in which the loop stood still for longer than it should.
-      def gaps(outcomes)
-        outcomes.select { |_test, outcome| outcome.gap > 0.1 }.transform_values(&:gap)
       end
 
       def difference_to_h(difference)

@@ -157,9 +157,11 @@ module Polyphony
                  "#{(now - @begun).round} s, details in #{@results.delete_prefix("#{Dir.pwd}/")}"
         settings.each do |setting|
           mine = differences.select { |d| d.setting == setting }
-          puts format('%<setting>-14s %<open>d differ, %<known>d differ and are explained, %<once>d differed once',
+          puts format('%<setting>-14s %<open>d differ, %<known>d differ and are explained, %<once>d differed once, ' \
+                      '%<still>d stopped the loop for half a second',
                       setting: setting, open: mine.count(&:open?), known: mine.count(&:explained?),
-                      once: mine.count { |d| !d.steady && !d.explained? })
+                      once: mine.count { |d| !d.steady && !d.explained? },
+                      still: @comparisons.sum { |c| c.gaps(setting, 0.5).size })
         end
       end
 
