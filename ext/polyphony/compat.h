@@ -8,6 +8,7 @@
 #include <ruby.h>
 #include <ruby/debug.h>
 #include <ruby/encoding.h>
+#include <ruby/fiber/scheduler.h>
 #include <ruby/io.h>
 #include <ruby/io/buffer.h>
 #include <ruby/thread.h>

@@ -50,6 +50,13 @@ LIBEV = <<~C
   }
 C
 
+# Since Ruby 3.2.
+IO_READ_WITH_OFFSET = <<~C
+  #include <ruby.h>
+  #include <ruby/fiber/scheduler.h>
+  VALUE read_it(VALUE scheduler) { return rb_fiber_scheduler_io_read(scheduler, Qnil, Qnil, 1, 0); }
+C
+
 # Runs the block; unless it returns true, forgets the flags it added.
 def keep_flags_if_found
   saved = [$libs, $CFLAGS, $CXXFLAGS, $LDFLAGS, $INCFLAGS, $CPPFLAGS].map(&:dup)
@@ -100,6 +107,8 @@ end
 # What compat.h asks for with #ifdef HAVE_...
 def check_functions
   have_func('rb_thread_lock_native_thread', 'ruby/thread.h')
+  with_offset = checking_for('an offset in the scheduler\'s io_read') { try_compile(IO_READ_WITH_OFFSET) }
+  $defs.push('-DHAVE_SCHEDULER_IO_READ_WITH_OFFSET') if with_offset
 end
 
 def add_sanitizers(names)

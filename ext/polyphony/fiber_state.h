@@ -43,6 +43,9 @@ struct fiber_state {
   bool oob : 1;                 /* runs a signal handler */
   bool off : 1;                 /* kept off the run queue, for a debugger */
   bool inherited : 1;           /* its deadline is that of its parent */
+  bool independent : 1;         /* made by Fiber.schedule: the thread waits for its end */
+  bool blocked : 1;             /* waits to be unblocked, see scheduler.h */
+  bool unblocked : 1;           /* has been, and does not know yet */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
@@ -70,6 +73,7 @@ struct fiber_state {
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
+  VALUE relocks;                /* the Mutex that Mutex#sleep will lock again, or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
   unsigned shields;             /* how many of them are shields */
@@ -85,6 +89,7 @@ struct fiber_state {
   unsigned child_count;
 
   /* life */
+  VALUE last_status;            /* $? of whoever spun it, until it starts; else Qnil */
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */

@@ -22,7 +22,10 @@ struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, in
  * it, an orphanable call may have settled with -ECANCELED: the caller makes a new one.)
  * On return the caller releases the op. subject: what the fiber waits for, in reports. */
 int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject);
-/* The same, and releases the op. */
+/* The same for a caller who keeps count of bytes: if the kernel had done the op already, its result is
+ * returned, and the exception is delivered at the fiber's next switchpoint. */
+int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject);
+/* io_await, and releases the op. */
 int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject);
 
 /* A multishot op: submits it if it is idle, waits for its next shot; false when it has settled and
@@ -40,6 +43,10 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
 
 /* Waits until fd is ready (POLLIN, POLLOUT); returns revents; raises for -errno. */
 int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject);
+
+/* The same for so many nanoseconds (negative: for ever); 0 when they are over. */
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject);
 
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
@@ -59,6 +66,11 @@ VALUE io_open(VALUE path, int flags, int mode);                      /* a descri
 VALUE io_stat(VALUE path_or_io);                                     /* Hash */
 int64_t io_write_all(struct backend_base *backend, int fd, const char *base, size_t length,
                      VALUE snapshot, VALUE io);                      /* raises; total */
+
+/* For Ruby's own buffers, which count what they have: one operation, at the file's position if offset
+ * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
+int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
+int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
 
 /* io_socket.c, io_accept.c, io_connect.c */
 VALUE io_send(VALUE io, VALUE buffer, int flags);
@@ -91,5 +103,17 @@ int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not
 
 /* io_process.c */
 VALUE io_waitpid(int pid);                             /* [pid, raw status] */
+/* A Process::Status, as Process::Status.wait: its pid is -1 when there is no such child, and with
+ * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
+ * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
+VALUE io_process_wait(int pid, int flags);
+/* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
+void io_process_await(int pid);
+int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
+/* Says that somebody waits for that child elsewhere (1), or does no more (-1). Does not raise. */
+void io_process_claim(int pid, int by);
+void io_process_keep(VALUE status);                    /* for whoever waits for that child next */
+void io_process_after_fork(void);
+void io_process_init(void);                            /* once, at load */
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "io.h"
+#include "offload.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -201,7 +202,49 @@ static void deliver(struct backend_base *backend, struct fiber_state *fiber, str
   error_invoke(exception);
 }
 
+static const char *reason_of(const struct op *op) {
+  bool lookup = op->kind == OP_CALL && op->as.call.lane == OFFLOAD_LOOKUP;
+
+  return lookup ? "a name to be looked up" : op_kind_name(op->kind);
+}
+
 int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  enum resume_how how;
+  int state;
+
+  submit(backend, fiber, op);
+  do {
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, reason_of(op), subject, &how, &state);
+    if (state) raise_from(backend, fiber, op, state);
+    if (how == RESUME_RETURN) continue;
+    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });
+    else deliver(backend, fiber, op, value);
+  } while (!op_settled_p(op));
+  leave(fiber);
+  buffer_return(fiber);
+  return op->result;
+}
+
+/* Bytes taken and bytes written count, and an exception that came with them has to wait. That the
+ * descriptor was closed is no news then: the next call on it will say so. */
+static bool put_off(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                    VALUE exception) {
+  int killed = withdraw(backend, fiber, op);
+
+  if (killed) {
+    reclaim(backend, op, fiber->op_closed);
+    leave(fiber);
+    loop_release_op(&backend->loop, op);
+    rb_jump_tag(killed);
+  }
+  if (op->result < 0) return false;
+  if (!fiber->op_closed || !RTEST(rb_obj_is_kind_of(exception, rb_eIOError)))
+    backend_base_schedule(fiber, exception, RESUME_RAISE);
+  return true;
+}
+
+int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject) {
   struct fiber_state *fiber = backend_base_fiber(backend);
   enum resume_how how;
   int state;
@@ -210,13 +253,19 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
   do {
     VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
                                     &how, &state);
-    if (state) raise_from(backend, fiber, op, state);
-    if (how == RESUME_RETURN) continue;
-    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });
-    else deliver(backend, fiber, op, value);
+    VALUE exception = state ? rb_errinfo() : value;
+    if (!state && how == RESUME_RETURN) continue;
+    if (!RTEST(rb_obj_is_kind_of(exception, rb_eException))) raise_from(backend, fiber, op, state);
+    if (!state && RTEST(rb_obj_is_kind_of(value, eInterjection))) {
+      interject(backend, fiber, op, (struct interjection){ value, subject });
+    } else {
+      if (state) rb_set_errinfo(Qnil);
+      if (put_off(backend, fiber, op, exception)) break;
+      if (state) rb_set_errinfo(exception), raise_from(backend, fiber, op, state);
+      deliver(backend, fiber, op, exception);
+    }
   } while (!op_settled_p(op));
   leave(fiber);
-  buffer_return(fiber);
   return op->result;
 }
 
@@ -344,6 +393,61 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
   op->as.poll.events = events;
   int64_t result = io_perform(backend, op, subject);
   if (result == -ECANCELED) return POLLIN;      /* see io_read_again */
+  if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
+  return (int)result;
+}
+
+struct patience {
+  struct backend_base *backend;
+  int fd, events;
+  VALUE subject;
+};
+
+/* The timer wakes plainly, which an op does not take for its end; so it is waited for here. */
+static VALUE wait_in_time(VALUE argument) {
+  struct patience *patience = (struct patience *)argument;
+  struct backend_base *backend = patience->backend;
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  struct op *op = io_op(backend, OP_POLL, patience->fd);
+  enum resume_how how;
+  int state;
+
+  op->as.poll.events = patience->events;
+  submit(backend, fiber, op);
+  do {
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(OP_POLL),
+                                    patience->subject, &how, &state);
+    if (state) raise_from(backend, fiber, op, state);
+    if (how == RESUME_RETURN) continue;
+    if (RTEST(rb_obj_is_kind_of(value, eInterjection)))
+      interject(backend, fiber, op, (struct interjection){ value, patience->subject });
+    else
+      deliver(backend, fiber, op, value);
+  } while (!op_settled_p(op) && timer_armed_p(&fiber->timer));
+  state = op_settled_p(op) ? 0 : withdraw(backend, fiber, op);
+  int64_t result = op->result;
+  leave(fiber);
+  loop_release_op(&backend->loop, op);
+  if (state) rb_jump_tag(state);
+  return (VALUE)result;
+}
+
+static VALUE disarm(VALUE argument) {
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  timer_heap_disarm(&backend->loop.timers, &backend_base_fiber(backend)->timer);
+  return Qnil;
+}
+
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject) {
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  struct patience patience = { backend, fd, events, subject };
+
+  if (timeout < 0) return io_wait_ready(backend, fd, events, subject);
+  backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
+  int64_t result = (int64_t)rb_ensure(wait_in_time, (VALUE)&patience, disarm, (VALUE)backend);
+  if (result == -ECANCELED) return fd_has_ahead(fd) ? POLLIN : 0;
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }

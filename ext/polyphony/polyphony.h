@@ -26,5 +26,9 @@ void class_semaphore_init(void);
 void class_pipe_init(void);
 void class_scope_init(void);
 void class_exception_init(void);
+void class_scheduler_init(void);
+void class_stand_in_init(void);
+void direct_paths_init(void);
+void class_process_init(void);
 
 #endif

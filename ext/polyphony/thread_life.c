@@ -1,4 +1,5 @@
 /* thread_life.c - see thread_life.h */
+#include "scheduler.h"
 #include "thread_life.h"
 #include "errors.h"
 #include "fiber_life.h"
@@ -148,6 +149,7 @@ static VALUE thread_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
   life->begun = true;
   thread_life_attach(rb_thread_current(), self);
   backend_base_note_root();
+  scheduler_install_here();
   VALUE value = rb_ensure(run_and_wind_up, (VALUE)&run, finish, (VALUE)&run);
   RB_GC_GUARD(self);
   return value;

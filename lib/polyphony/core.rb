@@ -41,6 +41,7 @@ require 'polyphony/core/throttler'
 require 'polyphony/core/resource_pool'
 require 'polyphony/core/thread_pool'
 require 'polyphony/core/timer'
+require 'polyphony/core/scheduler'
 require 'polyphony/core/global_api'
 
 # Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and

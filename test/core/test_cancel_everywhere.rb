@@ -193,7 +193,7 @@ class TestCancelEverywhere < Polyphony::TestCase
   def test_a_write_to_a_full_pipe_writes_a_prefix
     data = Array.new(40_000) { |i| (i ^ i >> 8) & 255 }.pack('C*') * 4
     cancel_everywhere do |run|
-      reader, writer = IO.pipe
+      reader, writer = IO.pipe(binmode: true)
       got = +''.b
       run.scenario { Polyphony.backend_write(writer, data) }
       run.beside do

@@ -10,5 +10,12 @@ module Polyphony
     end
   end
 
+  # Stock methods with a shorter way to the backend. In C.
+  # @!visibility private
+  module DirectPaths
+    ::IO.prepend self
+  end
+  private_constant :DirectPaths
+
   ::IO.prepend IOExtensions
 end

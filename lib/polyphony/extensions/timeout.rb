@@ -28,7 +28,7 @@ module Polyphony
     def timeout(sec, klass = nil, message = nil)
       return yield(sec) if sec.nil? || sec.zero?
       raise ArgumentError, "Timeout sec must be a non-negative number, got #{sec}" if sec.negative?
-      return super if Fiber.current_scheduler # somebody else's: it has the fiber's waits
+      return super if TimeoutExtensions.foreign?(Fiber.current_scheduler)
 
       message ||= 'execution expired'
       return TimeoutExtensions.limit(sec, [klass, message]) { yield sec } if klass
@@ -47,6 +47,12 @@ module Polyphony
     end
 
     class << self
+      # @!visibility private
+      # Somebody else's scheduler has the fiber's waits.
+      def foreign?(scheduler)
+        scheduler && !scheduler.is_a?(Scheduler)
+      end
+
       # @!visibility private
       def limit(seconds, error, &block)
         CancelScope.cancel_after(seconds, error) { |scope| WATCH.watch(scope, seconds, &block) }

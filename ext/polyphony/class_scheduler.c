@@ -1,0 +1,182 @@
+/* class_scheduler.c - Polyphony::Scheduler: the hooks that Ruby calls. Layer 2.
+ *
+ * Ruby asks what a scheduler responds to, so hooks that the running Ruby does not know do no harm. */
+#include <unistd.h>
+#include "errors.h"
+#include "io.h"
+#include "io_resolve.h"
+#include "scheduler.h"
+
+static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 1, 2);
+  return scheduler_block(argv[0], argc > 1 ? argv[1] : Qnil) ? Qtrue : Qfalse;
+}
+
+static VALUE Scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
+  (void)self, (void)blocker;
+  scheduler_unblock(fiber);
+  return Qnil;
+}
+
+static VALUE Scheduler_kernel_sleep(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 0, 1);
+  scheduler_sleep(argc > 0 ? argv[0] : Qnil);
+  return Qtrue;
+}
+
+static VALUE Scheduler_io_wait(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 2, 3);
+  return scheduler_io_wait(argv[0], NUM2INT(argv[1]), argc > 2 ? argv[2] : Qnil);
+}
+
+/* ---- reading and writing ---------------------------------------------------------------------- */
+
+/* Ruby 3.1 gives a length, later ones an offset behind it, after 4.0 before it. */
+static bool offset_first;
+
+struct stretch {
+  size_t length, offset;
+};
+
+static struct stretch stretch(int argc, const VALUE *argv) {
+  if (argc == 1) return (struct stretch){ NUM2SIZET(argv[0]), 0 };
+  if (offset_first) return (struct stretch){ NUM2SIZET(argv[1]), NUM2SIZET(argv[0]) };
+  return (struct stretch){ NUM2SIZET(argv[0]), NUM2SIZET(argv[1]) };
+}
+
+static VALUE Scheduler_io_read(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 3, 4);
+  struct stretch want = stretch(argc - 2, argv + 2);
+  return scheduler_io_read(argv[0], argv[1], want.length, want.offset, -1);
+}
+
+static VALUE Scheduler_io_write(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 3, 4);
+  struct stretch want = stretch(argc - 2, argv + 2);
+  return scheduler_io_write(argv[0], argv[1], want.length, want.offset, -1);
+}
+
+/* io, buffer, length, from up to 3.1; io, buffer, from, length, offset since. */
+static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 4, 5);
+  VALUE from = argc == 4 ? argv[3] : argv[2];
+  struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
+  return scheduler_io_read(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
+}
+
+static VALUE Scheduler_io_pwrite(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  rb_check_arity(argc, 4, 5);
+  VALUE from = argc == 4 ? argv[3] : argv[2];
+  struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
+  return scheduler_io_write(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
+}
+
+/* At once, without a switch: an exception delivered there would leave the descriptor open. */
+static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
+  int fd = NUM2INT(descriptor);
+
+  (void)self;
+  io_release_waiters(fd);
+  return close(fd) == 0 ? Qtrue : rb_fiber_scheduler_io_result(-1, errno);
+}
+
+static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
+  (void)self;
+  return io_process_wait(NUM2PIDT(pid), NUM2INT(flags));
+}
+
+static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
+  (void)self;
+  return io_address_resolve(hostname);
+}
+
+/* ---- fibers ----------------------------------------------------------------------------------- */
+
+static VALUE Scheduler_fiber(VALUE self) {
+  (void)self;
+  if (!rb_block_given_p()) rb_raise(rb_eArgError, "no block given: what is the fiber to do?");
+  return scheduler_fiber(rb_block_proc());
+}
+
+static VALUE Scheduler_fiber_interrupt(VALUE self, VALUE fiber, VALUE exception) {
+  (void)self;
+  backend_base_schedule(fiber_state_of(fiber), error_instantiate(exception), RESUME_RAISE);
+  return Qnil;
+}
+
+static VALUE Scheduler_yield(VALUE self) {
+  (void)self;
+  backend_base_snooze(backend_base_current());
+  return Qnil;
+}
+
+static VALUE Scheduler_close(VALUE self) {
+  (void)self;
+  scheduler_drain();
+  return Qnil;
+}
+
+static VALUE Scheduler_s_install(VALUE klass) {
+  scheduler_install_everywhere();
+  return klass;
+}
+
+/* What Mutex#sleep does, which has to have the mutex again in the end. */
+static VALUE yield_nothing(VALUE nothing) { return rb_yield(nothing); }
+
+static VALUE Scheduler_s_relocking(VALUE klass, VALUE mutex) {
+  (void)klass;
+  return scheduler_relocking(mutex, yield_nothing, Qnil);
+}
+
+/* ---- probing ---------------------------------------------------------------------------------- */
+
+#ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
+static VALUE Probe_io_read(VALUE self, VALUE io, VALUE buffer, VALUE first, VALUE second) {
+  (void)self, (void)io, (void)buffer, (void)first;
+  offset_first = NUM2SIZET(second) == 1;
+  return INT2FIX(0);
+}
+
+/* Asks the running Ruby in which order it hands them over: length 1, offset 0. */
+static void probe_order(void) {
+  VALUE probe = rb_obj_alloc(rb_cObject);
+
+  rb_define_singleton_method(probe, "io_read", Probe_io_read, 4);
+  rb_fiber_scheduler_io_read(probe, Qnil, Qnil, 1, 0);
+  RB_GC_GUARD(probe);
+}
+#else
+static void probe_order(void) { offset_first = false; }
+#endif
+
+void class_scheduler_init(void) {
+  cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
+  rb_gc_register_address(&cScheduler);
+  rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
+  rb_define_singleton_method(cScheduler, "__relocking", Scheduler_s_relocking, 1);
+  rb_define_method(cScheduler, "block", Scheduler_block, -1);
+  rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
+  rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);
+  rb_define_method(cScheduler, "io_wait", Scheduler_io_wait, -1);
+  rb_define_method(cScheduler, "io_read", Scheduler_io_read, -1);
+  rb_define_method(cScheduler, "io_write", Scheduler_io_write, -1);
+  rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);
+  rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
+  rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
+  rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
+  rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
+  rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
+  rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
+  rb_define_method(cScheduler, "yield", Scheduler_yield, 0);
+  rb_define_method(cScheduler, "run", Scheduler_close, 0);
+  rb_define_method(cScheduler, "close", Scheduler_close, 0);
+  probe_order();
+}

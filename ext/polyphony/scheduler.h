@@ -1,0 +1,44 @@
+/* scheduler.h - Ruby's Fiber::Scheduler on the core's operations. Layer 1.
+ *
+ * A scheduler has no state of its own: it works on the backend of the thread that calls it, which is
+ * opened when it first has to wait. Ruby calls it in non-blocking fibers only; for the others see
+ * stand_in.h. */
+#ifndef POLYPHONY_SCHEDULER_H
+#define POLYPHONY_SCHEDULER_H
+
+#include "backend_base.h"
+
+extern VALUE cScheduler;                /* Polyphony::Scheduler */
+
+/* From now on every thread of ours gets a scheduler; at once the current one. */
+void scheduler_install_everywhere(void);
+/* Gives the current thread one if it is to have one and has none. */
+void scheduler_install_here(void);
+/* Ruby takes a thread's scheduler away when it ends, before at_exit, where fibers may still be at work;
+ * and somebody may have set another one for a while. Called by whoever waits, until it is there again. */
+void scheduler_come_back(struct backend_base *backend);
+/* Whether the thread's scheduler is one of ours. */
+bool scheduler_ours_p(void);
+
+/* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
+ * exception comes with it, that is delivered at the next switchpoint. */
+bool scheduler_block(VALUE blocker, VALUE timeout);
+void scheduler_unblock(VALUE fiber);    /* any thread */
+/* Sleeps; an unblock ends it as well, which is how Ruby's ConditionVariable wakes. */
+void scheduler_sleep(VALUE timeout);
+/* While body runs, locking that mutex again cannot be broken off: see Mutex#sleep. */
+VALUE scheduler_relocking(VALUE mutex, VALUE (*body)(VALUE), VALUE argument);
+
+/* A child of the thread's main fiber, which runs at once until it waits. */
+VALUE scheduler_fiber(VALUE block);
+/* Waits for all of those. */
+void scheduler_drain(void);
+
+/* Reads or writes at least minimum bytes unless the file ends, from offset within the IO::Buffer; at
+ * the file's position if position is negative. Bytes, or -errno. */
+VALUE scheduler_io_read(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position);
+VALUE scheduler_io_write(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position);
+/* Events that are there, or Qfalse after the timeout. */
+VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout);
+
+#endif

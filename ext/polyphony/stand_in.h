@@ -1,0 +1,34 @@
+/* stand_in.h - stock methods on fibers for which Ruby does not ask the scheduler. Layer 1.
+ *
+ * A thread's first fiber and the fiber of Enumerator#next are blocking ones: a stock method called there
+ * stops the whole thread. So it is run in a non-blocking fiber, the stand-in, which is resumed like a
+ * generator; whatever is scheduled for the fiber that waits reaches the stand-in (fiber_state.h,
+ * `proxy`), so the call can be cancelled. A block is called in the fiber that gave it: the stand-in
+ * yields what the block is to get, and goes on with what it returned. */
+#ifndef POLYPHONY_STAND_IN_H
+#define POLYPHONY_STAND_IN_H
+
+#include "backend_base.h"
+
+void stand_in_init(void);                              /* once, at load */
+
+/* Whether the running fiber needs one: it is a blocking fiber, its thread has a backend and our
+ * scheduler, and it may wait. */
+bool stand_in_wanted_p(void);
+
+struct stand_in_call {
+  VALUE method;                 /* UnboundMethod */
+  VALUE receiver;
+  int argc;
+  const VALUE *argv;
+  int keywords;                 /* as rb_keyword_given_p says */
+  void (*before_block)(int argc, const VALUE *argv);  /* in the caller's fiber; or NULL */
+};
+
+/* Calls the method in a stand-in, with the block of the current frame if there is one. Returns what it
+ * returns, raises what it raises, as if it had been called here. Switches. */
+VALUE stand_in_call(const struct stand_in_call *call);
+/* The same for a function. */
+VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument);
+
+#endif

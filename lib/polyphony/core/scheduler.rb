@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # Ruby's Fiber::Scheduler on the backend of the thread, in C. +require 'polyphony'+ gives every thread
+  # one, so that stock Ruby's blocking methods let other fibers run. It can also be used alone:
+  #
+  #   require 'polyphony/core'
+  #   Fiber.set_scheduler(Polyphony::Scheduler.new)
+  #   Fiber.schedule { puts IO.popen('uptime').read }
+  #
+  # All methods are hooks that Ruby calls; see Fiber::Scheduler in its documentation.
+  class Scheduler
+    # @!method block(blocker, timeout = nil)
+    #   @return [Boolean] whether it was unblocked in time
+    # @!method unblock(blocker, fiber)
+    #   From any thread.
+    #   @return [nil]
+    # @!method kernel_sleep(duration = nil)
+    #   @return [true]
+    # @!method io_wait(io, events, timeout = nil)
+    #   @return [Integer, false] events that are there; false after the timeout
+    # @!method io_read(io, buffer, length, offset = 0)
+    #   @return [Integer] bytes, or -errno
+    # @!method io_write(io, buffer, length, offset = 0)
+    #   @return [Integer] bytes, or -errno
+    # @!method io_pread(io, buffer, from, length, offset)
+    #   @return [Integer] bytes, or -errno
+    # @!method io_pwrite(io, buffer, from, length, offset)
+    #   @return [Integer] bytes, or -errno
+    # @!method io_close(descriptor)
+    #   @return [true, Integer] -errno if it fails
+    # @!method process_wait(pid, flags)
+    #   @return [Process::Status, nil]
+    # @!method address_resolve(hostname)
+    #   @return [Array<String>, nil] numeric addresses
+    # @!method fiber(&block)
+    #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
+    #   end.
+    #   @return [Fiber]
+    # @!method fiber_interrupt(fiber, exception)
+    #   @return [nil]
+    # @!method yield
+    #   @return [nil]
+    # @!method run
+    #   Waits for the fibers of Fiber.schedule.
+    #   @return [nil]
+    # @!method close
+    #   @see #run
+    #   @return [nil]
+
+    # For Timeout.timeout.
+    # @param duration [Numeric]
+    # @param klass [Class]
+    # @param message [String]
+    # @yield [duration]
+    # @return [Object] what the block returns
+    def timeout_after(duration, klass, message)
+      CancelScope.cancel_after(duration, [klass, message]) { yield duration }
+    end
+
+    # For work that Ruby lets run beside everything else, compression for instance.
+    # @param work [#call]
+    # @return [nil]
+    def blocking_operation_wait(work)
+      (@pool ||= ThreadPool.new).process { work.call }
+      nil
+    end
+  end
+
+  # Stock methods in fibers for which Ruby does not ask the scheduler, run in one for which it does. In C.
+  # @!visibility private
+  module StandIn
+    # @!method self.for(mod, *names, last_line: false)
+    #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
+    #   Ruby does not have are left out.
+    #   @param last_line [Boolean] whether they set +$_+
+    #   @return [Module] what was prepended
+    # @!method self.wanted?
+    #   @return [Boolean] whether the running fiber is a blocking one that could let others run
+    # @!method self.call(method, receiver, *args, **options, &block)
+    #   Calls an UnboundMethod there; the block is called in the fiber that gave it.
+    #   @return [Object]
+    # @!method self.run(&block)
+    #   @return [Object] what the block returns, run in a non-blocking fiber
+  end
+
+  private_constant :StandIn
+end

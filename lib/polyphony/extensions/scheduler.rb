@@ -1,0 +1,6 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # Every thread has a scheduler, which Ruby asks in the fibers that are spun.
+  Scheduler.__install
+end

@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+require 'io/wait'
+
+module Polyphony
+  # Which stock methods may wait. Those that call one of these, such as puts, need not be named; nor
+  # those written in Ruby.
+  StandIn.for ::IO, :gets, :readline, last_line: true
+  StandIn.for ::IO,
+              :read, :readpartial, :sysread, :pread, :readlines, :each_line, :each, :each_byte, :each_char,
+              :each_codepoint, :getc, :getbyte, :readchar, :readbyte, :eof, :eof?, :syswrite,
+              :pwrite, :flush, :fsync, :fdatasync, :close, :close_read, :close_write, :wait,
+              :wait_readable, :wait_writable, :wait_priority
+  StandIn.for ::IO.singleton_class, :read, :readlines, :write, :binread, :binwrite, :popen, :copy_stream
+  StandIn.for ::IO.singleton_class, :foreach, last_line: true
+  StandIn.for ::Kernel, :gets, :readline, last_line: true
+  StandIn.for ::Kernel, :readlines, :system, :`
+  StandIn.for ::Kernel.singleton_class, :gets, :readline, last_line: true
+  StandIn.for ::Kernel.singleton_class, :readlines, :system, :`
+  StandIn.for ARGF.class, :gets, :readline, last_line: true
+  StandIn.for ARGF.class, :read, :readpartial, :readlines, :to_a, :each_line, :each, :each_byte,
+              :each_char, :each_codepoint, :getc, :getbyte, :readchar, :readbyte, :eof, :eof?
+end

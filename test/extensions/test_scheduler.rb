@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require 'test_helper'
+
+# Ruby's Fiber::Scheduler in the fibers that are spun, and alone.
+class TestScheduler < Polyphony::TestCase
+  def test_every_thread_has_one
+    assert_instance_of Polyphony::Scheduler, Fiber.scheduler
+    assert_instance_of Polyphony::Scheduler, Thread.new { Fiber.scheduler }.value
+    assert_instance_of Polyphony::Scheduler, spin { Fiber.current_scheduler }.await
+  end
+
+  def test_a_mutex_is_passed_on_between_fibers
+    mutex = Thread::Mutex.new
+    order = []
+    fibers = Array.new(3) { |i| spin { mutex.synchronize { order << i; snooze; order << i } } }
+    Fiber.await(*fibers)
+    assert_equal [0, 0, 1, 1, 2, 2], order
+  end
+
+  def test_who_is_stopped_with_the_lock_in_its_hands_passes_it_on
+    mutex = Thread::Mutex.new
+    mutex.lock
+    got = []
+    first, second = Array.new(2) { |i| spin { mutex.synchronize { snooze; got << i } } }
+    snooze
+    mutex.unlock
+    first.stop
+    second.await
+    assert_equal [1], got
+    refute mutex.locked?
+  end
+
+  def test_an_item_is_not_lost_with_a_stopped_taker
+    queue = Thread::Queue.new
+    got = []
+    first, second = Array.new(2) { spin { got << queue.pop; snooze; got << :first_goes_on } }
+    snooze
+    queue << 1
+    first.stop
+    queue << 2
+    second.await
+    assert_equal [1, 2, :first_goes_on], got
+  end
+
+  def test_a_condition_variable_wakes_and_locks_again
+    mutex = Thread::Mutex.new
+    condition = Thread::ConditionVariable.new
+    waiter = spin { mutex.synchronize { condition.wait(mutex); mutex.owned? } }
+    snooze
+    mutex.synchronize { condition.signal }
+    assert waiter.await
+    late = spin { mutex.synchronize { condition.wait(mutex, 0.001); mutex.owned? } }
+    assert late.await
+  end
+
+  def test_fiber_schedule_runs_at_once_and_is_waited_for
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      Fiber.schedule { print 'a'; sleep 0.001; print 'c' }
+      print 'b'
+    RUBY
+    assert_equal 'abc', out, err
+  end
+
+  def test_alone
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony/core'
+      Fiber.set_scheduler(Polyphony::Scheduler.new)
+      reader, writer = IO.pipe
+      Fiber.schedule { print reader.gets }
+      Fiber.schedule { sleep 0.001; writer.puts 'hello' }
+      Thread.new { Fiber.set_scheduler(Polyphony::Scheduler.new); Fiber.schedule { sleep 0.001; print 'thread ' } }.join
+    RUBY
+    assert_equal "thread hello\n", out, err
+  end
+
+  def test_in_at_exit
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      at_exit do
+        reader, writer = IO.pipe
+        other = spin { writer.puts 'late' }
+        print spin { reader.gets }.await
+        spin { writer.puts 'main' }
+        print reader.gets
+      end
+      snooze
+    RUBY
+    assert_equal "late\nmain\n", out, err
+  end
+end

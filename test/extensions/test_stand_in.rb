@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require 'test_helper'
+
+# Stock methods in the main fiber and in those of Enumerator#next: others run meanwhile.
+class TestStandIn < Polyphony::TestCase
+  # Waits for a line that only another fiber can write.
+  def answered
+    reader, writer = pipe_pair
+    spin { writer.puts 'answer' }
+    yield reader
+  end
+
+  def test_gets_sets_the_last_line_of_its_caller
+    assert_equal "answer\n", answered(&:gets)
+    answered { |reader| reader.gets; assert_equal "answer\n", $_ }
+    answered { |reader| reader.readline; assert_equal "answer\n", $_ }
+  end
+
+  def test_a_block_is_called_in_the_fiber_that_gave_it
+    reader, writer = pipe_pair
+    spin { 3.times { |i| writer.puts i; snooze }; writer.close }
+    seen = []
+    reader.each_line { |line| seen << [line, Fiber.current] }
+    assert_equal [["0\n", Fiber.current], ["1\n", Fiber.current], ["2\n", Fiber.current]], seen
+  end
+
+  def test_a_block_may_be_left
+    reader, writer = pipe_pair
+    writer << "a\nb\nc\n"
+    assert_equal "a\n", reader.each_line { |line| break line }
+    assert_equal :thrown, catch(:tag) { reader.each_line { throw :tag, :thrown } }
+    assert_raises(KeyError) { reader.each_line { raise KeyError } }
+  end
+
+  def test_a_block_may_call_stock_methods
+    outer, outer_writer = pipe_pair
+    outer_writer << "a\nb\n"
+    outer_writer.close
+    lines = outer.each_line.map { |line| answered { |reader| line + reader.gets } }
+    assert_equal ["a\nanswer\n", "b\nanswer\n"], lines
+  end
+
+  def test_an_error_shows_where_the_method_was_called
+    reader, writer = pipe_pair
+    writer.close
+    error = assert_raises(EOFError) { reader.readline }
+    line = __LINE__ - 1
+    assert_match(/\A#{Regexp.escape(__FILE__)}:#{line}:in .*readline/, error.backtrace.first)
+    assert_equal line, error.backtrace_locations.first.lineno
+  end
+
+  def test_a_time_limit_ends_it_and_loses_nothing
+    reader, writer = pipe_pair
+    assert_equal :over, move_on_after(0.001, with_value: :over) { reader.gets }
+    writer.puts 'later'
+    assert_equal "later\n", reader.gets
+  end
+
+  def test_closing_wakes_it
+    reader, = pipe_pair
+    spin { reader.close }
+    assert_raises(IOError) { reader.gets }
+  end
+
+  def test_an_enumerator_lets_others_run
+    lines = Enumerator.new { |yielder| 2.times { yielder << answered(&:gets) } }
+    assert_equal %W[answer\n answer\n], [lines.next, lines.next]
+    assert_equal "answer\n", spin { lines.rewind.next }.await
+  end
+
+  def test_what_puts_writes_stays_together
+    reader, writer = pipe_pair
+    writer.sync = true
+    fibers = Array.new(4) { |i| spin { 20.times { writer.puts i.to_s * 30 } } }
+    Fiber.await(*fibers)
+    writer.close
+    assert_equal Array.new(4) { |i| i.to_s * 30 }, reader.read.lines(chomp: true).uniq.sort
+  end
+
+  def test_printing_does_not_switch
+    reader, writer = pipe_pair
+    writer.sync = true
+    ran = false
+    spin { ran = true }
+    writer.puts 'a'
+    refute ran
+    assert_equal "a\n", reader.gets
+  end
+
+  def test_read_nonblock_does_not_wait
+    reader, writer = pipe_pair
+    [-> { reader.read_nonblock(4, exception: false) },
+     -> { spin { reader.read_nonblock(4, exception: false) }.await }].each do |read|
+      assert_equal :wait_readable, read.call
+      writer << 'data'
+      assert_equal 'data', read.call
+    end
+  end
+end
