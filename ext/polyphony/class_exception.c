@@ -49,6 +49,23 @@ static VALUE Exception_set_source_fiber(VALUE self, VALUE fiber) {
   return fiber;
 }
 
+/* Marshal takes hidden variables along. A process that knows nothing of us must be able to load
+ * them, so a record is dumped as an object of Ruby's own. */
+static VALUE dump_nothing(VALUE self) {
+  (void)self;
+  return rb_ary_new();
+}
+
+static VALUE load_nothing(VALUE self, VALUE nothing) {
+  (void)nothing;
+  return self;
+}
+
+/* Ruby finds the way to dump an object by its allocator: there has to be one. */
+static VALUE refuse_to_allocate(VALUE klass) {
+  rb_raise(rb_eTypeError, "%"PRIsVALUE" is made by spin only", klass);
+}
+
 static VALUE Exception_s_instantiate(int argc, VALUE *argv, VALUE klass) {
   VALUE error, message;
   (void)klass;
@@ -67,5 +84,7 @@ void class_exception_init(void) {
   rb_define_method(extensions, "raising_fiber=", Exception_set_raising_fiber, 1);
   rb_define_method(extensions, "source_fiber", Exception_source_fiber, 0);
   rb_define_method(extensions, "source_fiber=", Exception_set_source_fiber, 1);
+  rb_define_alloc_func(cFiberState, refuse_to_allocate);
+  rb_marshal_define_compat(cFiberState, rb_cArray, dump_nothing, load_nothing);
   rb_define_singleton_method(rb_eException, "instantiate", Exception_s_instantiate, -1);
 }

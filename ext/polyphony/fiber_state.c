@@ -4,7 +4,7 @@
 #include "cancel_scope.h"
 #include "place.h"
 
-static VALUE cFiberState = Qnil;
+VALUE cFiberState = Qnil;
 
 #define EACH_REFERENCE(state, DO) \
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
@@ -274,23 +274,6 @@ VALUE fiber_state_noted(VALUE object, ID name) {
   return rb_typeddata_is_kind_of(noted, &state_type) ? fiber_state_unwrap(noted)->fiber : Qnil;
 }
 
-/* Marshal takes hidden variables along. A process that knows nothing of us must be able to load
- * them, so a record is dumped as an object of Ruby's own. */
-static VALUE dump_nothing(VALUE self) {
-  (void)self;
-  return rb_ary_new();
-}
-
-static VALUE load_nothing(VALUE self, VALUE nothing) {
-  (void)nothing;
-  return self;
-}
-
-/* Ruby finds the way to dump an object by its allocator: there has to be one. */
-static VALUE refuse_to_allocate(VALUE klass) {
-  rb_raise(rb_eTypeError, "%"PRIsVALUE" is made by spin only", klass);
-}
-
 VALUE fiber_state_wait_subject(struct fiber_state *state) {
   VALUE subject = state->wait_subject;
 
@@ -360,8 +343,7 @@ void fiber_state_abandon_others(struct fiber_state *survivor) {
 void fiber_state_init(void) {
   rb_gc_register_address(&cFiberState);
   cFiberState = rb_define_class_under(mPolyphony, "FiberState", rb_cObject);
-  rb_define_alloc_func(cFiberState, refuse_to_allocate);
-  rb_marshal_define_compat(cFiberState, rb_cArray, dump_nothing, load_nothing);
+  rb_undef_alloc_func(cFiberState);
   rb_funcall(mPolyphony, rb_intern("private_constant"), 1, ID2SYM(rb_intern("FiberState")));
   rb_gc_register_mark_object(TypedData_Wrap_Struct(cFiberState, &recent_type, recent));
 }

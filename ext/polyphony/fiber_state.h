@@ -97,6 +97,8 @@ struct fiber_state {
   struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
 
+extern VALUE cFiberState;       /* of the wrapping objects */
+
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
 
 /* What a fiber's stack and frames cost beside the Ruby objects: told to the GC for spun fibers, or
