@@ -453,12 +453,13 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   return io;
 }
 
+/* Leaves flushing to whoever closes. A frozen IO may be closed, but not asked for its other half. */
 static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  int read_fd = fd_of(io, FD_READ), write_fd = fd_of(io, FD_WRITE);
+  VALUE write_io = OBJ_FROZEN(io) ? io : rb_io_get_write_io(io);
 
   (void)self;
-  io_release_waiters(read_fd);
-  if (write_fd != read_fd) io_release_waiters(write_fd);
+  io_release_waiters(rb_io_descriptor(io));
+  if (write_io != io) io_release_waiters(rb_io_descriptor(write_io));
   return Qnil;
 }
 

@@ -97,6 +97,8 @@ struct fiber_state {
   struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
 
+extern VALUE cFiberState;       /* of the wrapping objects */
+
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
 
 /* What a fiber's stack and frames cost beside the Ruby objects: told to the GC for spun fibers, or
@@ -117,6 +119,11 @@ struct fiber_state *fiber_state_lookup(VALUE fiber);
 struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping object */
 /* Drops what is remembered for quick look-up, when a fiber has ended. */
 void fiber_state_forget(struct fiber_state *state);
+
+/* An object (an exception) remembers a Fiber, or Qnil, under a hidden name. It is the record that is
+ * kept, so that the object can still be marshalled: a Fiber cannot be. */
+void fiber_state_note(VALUE object, ID name, VALUE fiber);
+VALUE fiber_state_noted(VALUE object, ID name);         /* the Fiber, or Qnil */
 
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);

@@ -50,6 +50,13 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
+    # @!visibility private
+    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
+    def self.__foreign?
+      scheduler = Fiber.current_scheduler
+      scheduler && !scheduler.is_a?(self)
+    end
+
     # For Timeout.timeout.
     # @param duration [Numeric]
     # @param klass [Class]
