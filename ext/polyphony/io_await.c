@@ -441,12 +441,14 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
   if (timeout < 0) return io_wait_ready(backend, fd, events, subject);
   backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
   int64_t result = (int64_t)rb_ensure(wait_in_time, (VALUE)&patience, disarm, (VALUE)backend);
-  if (result == -ECANCELED) return fd_has_ahead(fd) ? POLLIN : 0;
+  if (result == -ECANCELED) return io_ready_at_once_p(fd) ? POLLIN : 0;
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
+
+bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
