@@ -96,21 +96,19 @@ static void purge(void) {
   }
 }
 
-/* Who only waits for the listener to be readable will accept, too. */
 static bool accepting_p(const struct op *op) {
-  return op->kind == OP_ACCEPT || op->kind == OP_ACCEPT_MULTI ||
-         (op->kind == OP_POLL && op->as.poll.events & POLLIN);
+  return op->kind == OP_ACCEPT || op->kind == OP_ACCEPT_MULTI;
 }
 
 /* Whoever waits for a connection meanwhile has to look again: their op settles with -ECANCELED, or
- * with another socket. */
+ * with another socket. So does who waits for the listener to become readable. */
 static void tell_waiting(int fd) {
   struct backend_base *backend = backend_base_current();
   struct op *op = loop_ops_on(&backend->loop, fd);
 
   while (op && !(accepting_p(op) && op->state == OP_IN_FLIGHT)) op = op->fd_next;
   if (op) loop_cancel(&backend->loop, op);
-  backend_base_collect(backend);
+  io_read_again(backend, fd);
 }
 
 static void keep(const struct listener *listener, int socket) {
@@ -251,11 +249,16 @@ static bool recall(struct backend_base *backend, int fd, const struct accept_loo
   return found;
 }
 
+/* Who only waits for the listener to become readable will accept, too. */
+static bool rival_p(const struct op *op) {
+  return accepting_p(op) || (op->kind == OP_POLL && op->as.poll.events & POLLIN);
+}
+
 static bool alone_p(struct accept_loop *loop, int fd) {
   struct op *op = loop_ops_on(&loop->backend->loop, fd);
 
   for (; op; op = op->fd_next)
-    if (op != loop->op && accepting_p(op)) return false;
+    if (op != loop->op && rival_p(op)) return false;
   return true;
 }
 

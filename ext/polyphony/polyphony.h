@@ -29,6 +29,7 @@ void class_exception_init(void);
 void class_scheduler_init(void);
 void class_stand_in_init(void);
 void direct_paths_init(void);
+void class_process_init(void);
 void direct_sockets_init(void);
 
 #endif

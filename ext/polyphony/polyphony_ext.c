@@ -29,6 +29,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_scheduler_init();
   class_stand_in_init();
   direct_paths_init();
+  class_process_init();
   direct_sockets_init();
   backend_base_note_root();
 }

@@ -1,6 +1,7 @@
 /* scheduler.c - see scheduler.h */
 #include <errno.h>
 #include <poll.h>
+#include "clock.h"
 #include "fiber_life.h"
 #include "io.h"
 #include "scheduler.h"
@@ -259,6 +260,8 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
-  int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  int64_t period = io_period(timeout);
+  int64_t deadline = period < 0 ? CLOCK_NEVER : backend_base_now(backend) + period;
+  int revents = io_wait_ready_until(backend, fd, to_poll(events), io, deadline);
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
 }

@@ -19,6 +19,8 @@ module Polyphony
     #   @return [true]
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
+    # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   @return [Array<Array<IO>>, nil] as IO.select
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
@@ -29,6 +31,10 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
+    # @!method process_wait(pid, flags)
+    #   @return [Process::Status, nil]
+    # @!method address_resolve(hostname)
+    #   @return [Array<String>, nil] numeric addresses
     # @!method fiber(&block)
     #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
     #   end.
