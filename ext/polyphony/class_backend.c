@@ -310,7 +310,7 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   int fd = fd_of(io, direction);
 
   (void)self;
-  if (direction == FD_READ && (fd_has_ahead(fd) || io_has_accepted(fd))) io_snooze(backend);
+  if (direction == FD_READ && io_ready_at_once_p(fd)) io_snooze(backend);
   else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
 }

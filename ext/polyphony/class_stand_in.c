@@ -4,7 +4,7 @@
  * function does not learn which module it was called through, so there is one for each. */
 #include "stand_in.h"
 
-enum { OWNERS_MAX = 32 };
+enum { OWNERS_MAX = 64 };
 
 struct owner {
   VALUE stock;                  /* Hash: name => UnboundMethod */
@@ -39,7 +39,9 @@ static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) 
 #define EACH_OWNER(DO) \
   DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) \
   DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) \
-  DO(28) DO(29) DO(30) DO(31)
+  DO(28) DO(29) DO(30) DO(31) DO(32) DO(33) DO(34) DO(35) DO(36) DO(37) DO(38) DO(39) DO(40) \
+  DO(41) DO(42) DO(43) DO(44) DO(45) DO(46) DO(47) DO(48) DO(49) DO(50) DO(51) DO(52) DO(53) \
+  DO(54) DO(55) DO(56) DO(57) DO(58) DO(59) DO(60) DO(61) DO(62) DO(63)
 
 #define TRAMPOLINE(n) \
   static VALUE trampoline_##n(int argc, VALUE *argv, VALUE self) { \

@@ -452,6 +452,8 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
+bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
+
 /* ---- closing -------------------------------------------------------------------------------- */
 
 static void raise_closed(struct fiber_state *fiber) {

@@ -32,5 +32,6 @@ void direct_paths_init(void);
 void class_stock_locks_init(void);
 void class_stock_queues_init(void);
 void class_process_init(void);
+void direct_sockets_init(void);
 
 #endif

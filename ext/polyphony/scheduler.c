@@ -322,7 +322,7 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
   struct backend_base *backend = backend_base_current();
   int fd = rb_io_descriptor(io);
 
-  if (events & RUBY_IO_READABLE && fd_ahead_count && fd_has_ahead(fd)) {
+  if (events & RUBY_IO_READABLE && io_ready_at_once_p(fd)) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
