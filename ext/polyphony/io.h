@@ -50,6 +50,9 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
 
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
+/* Said first by methods that do not switch while they find something to do: whoever calls nothing else
+ * lets others run now and then. Any fiber of any thread. Switches. */
+void io_give_way(void);
 
 /* Wakes every fiber of this thread and others that waits on fd with IOError, and withdraws their
  * operations. Does not wait for them: none will touch the number again, so the caller may close it. */

@@ -448,6 +448,13 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
+void io_give_way(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  if (!backend || !backend->open || backend_base_quick_p(backend)) return;
+  if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
+}
+
 /* ---- closing -------------------------------------------------------------------------------- */
 
 static void tell_closed(struct fiber_state *fiber) {

@@ -261,8 +261,6 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   return result;
 }
 
-enum { QUICK_WRITES = 32 };
-
 /* What there is room for is written at once, without a switch, so that what a program prints, in an
  * ensure block for instance, is printed. (A pipe that is ready for writing has room for PIPE_BUF.)
  * Who does nothing else lets others run now and then. */
@@ -270,9 +268,7 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
 
   if (length > PIPE_BUF) return -EAGAIN;
-  if (backend->quick_writes_at != backend->switch_count) backend->quick_writes = 0;
-  backend->quick_writes_at = backend->switch_count;
-  if (++backend->quick_writes > QUICK_WRITES) return -EAGAIN;
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
   if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
   ssize_t result = write(ready.fd, base, length);
   return result < 0 ? -errno : result;
