@@ -435,6 +435,11 @@ static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   return Qnil;
 }
 
+static VALUE Polyphony_ahead_p(VALUE self, VALUE io) {
+  (void)self;
+  return fd_ahead_count && fd_has_ahead(fd_of(io, FD_READ)) ? Qtrue : Qfalse;
+}
+
 static VALUE Polyphony_after_fork(VALUE self) {
   backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
   return self;
@@ -476,6 +481,7 @@ void class_backend_init(void) {
                             Polyphony_verify_blocking_mode, 2);
   rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
+  rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
   rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
   rb_define_module_function(mPolyphony, "__raw_buffer_get__", Polyphony_raw_buffer_get, -1);

@@ -458,6 +458,57 @@ class TestOpenSSL < Polyphony::TestCase
     end
   end
 
+  # OpenSSL wants the same bytes once more: it has made a record of them.
+  def test_a_cancelled_syswrite_is_to_be_repeated
+    heavy
+    client, server = connected
+    text = Random.new(1).bytes(2_000_000)
+    left = text
+    move_on_after(0.02) { left = left.byteslice(client.syswrite(left)..) until left.empty? }
+    refute_empty left
+    reading = spin { server.read(text.size) }
+    left = left.byteslice(client.syswrite(left)..) until left.empty?
+    assert_equal text.hash, reading.await.hash
+  end
+
+  def test_after_a_cancelled_syswrite_something_else_cannot_be_written
+    client, = connected
+    move_on_after(0.02) { loop { client.syswrite('x' * 10_000) } }
+    assert_match(/bad write retry|bad length/, assert_raises(SSL::SSLError) { client.syswrite('y') }.message)
+  end
+
+  def test_what_a_cancelled_write_left_does_not_keep_close
+    everywhere do
+      client, server = connected
+      writing = spin { client.write('x' * 2_000_000) }
+      snooze until writing.state == :waiting
+      client.close # while it is being written
+      assert_match(/closed/, assert_raises(IOError) { writing.await }.message)
+
+      client, server = connected
+      move_on_after(0.02) { client.write('x' * 2_000_000) }
+      client.close
+      assert_raises(SSL::SSLError, Errno::ECONNRESET) { server.read }
+    end
+  end
+
+  # A fiber that reads, and one at a time that writes, whichever way it ends.
+  def test_who_reads_does_not_see_that_a_write_was_cancelled
+    client, server = connected
+    reading = spin { client.gets }
+    move_on_after(0.02) { client.write('x' * 2_000_000) }
+    server.puts 'hello'
+    assert_equal "hello\n", reading.await
+  end
+
+  def test_bytes_of_a_cancelled_read_are_missed_at_the_beginning
+    socket, = socket_pair
+    Polyphony.__put_back__(socket, 'hello')
+    assert_match(/a cancelled read left bytes/, assert_raises(IOError) { SSL::SSLSocket.new(socket) }.message)
+    assert_equal 'hello', socket.readpartial(10)
+    SSL::SSLSocket.new(socket)
+  end
+
   # --- what is new --------------------------------------------------------------------------------------
 
   def test_reading_in_a_loop

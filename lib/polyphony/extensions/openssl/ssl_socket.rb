@@ -8,9 +8,16 @@ module Polyphony
   module SSLSocketExtensions
     # @param socket [IO, #io] what is wrapped around an IO is taken off
     # @param context [OpenSSL::SSL::SSLContext]
+    # @raise [IOError] if a read of the IO was cancelled that had got bytes already, and nobody has read
+    #   them since: OpenSSL would never see them
     def initialize(socket, *context)
       bare = socket.is_a?(::IO) || socket.is_a?(::OpenSSL::SSL::SSLSocket) || !socket.respond_to?(:io)
-      super(bare ? socket : socket.io, *context)
+      socket = socket.io unless bare
+      if socket.is_a?(::IO) && Polyphony.__ahead__?(socket)
+        raise IOError, "a cancelled read left bytes of #{socket.inspect}: read them before TLS begins"
+      end
+
+      super(socket, *context)
     end
 
     # @param maxlen [Integer, nil] bytes; nil: until the end
@@ -35,6 +42,13 @@ module Polyphony
       SSLSocketExtensions.fill(buf, buffer_pos) { super(maxlen) }
     rescue EOFError
       raise if raise_on_eof
+    end
+
+    # As stock. But what a cancelled write has left does not keep it: a peer that does not read would keep
+    # it for ever. (With +sync+ there is nothing else to flush.)
+    # @return [nil]
+    def close
+      @sync && @wbuffer && !@wbuffer.empty? ? sysclose : super
     end
 
     # Reads until the end.
