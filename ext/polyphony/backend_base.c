@@ -41,6 +41,8 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->trace_proc);
   rb_gc_mark_movable(backend->idle_proc);
   rb_gc_mark_movable(backend->stand_ins);
+  rb_gc_mark_movable(backend->last_status);
+  if (backend->thread_status != Qundef) rb_gc_mark_movable(backend->thread_status);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
   if (!backend->runqueue.lanes[LANE_MAIN].entries) return;
@@ -60,6 +62,9 @@ static void backend_compact(void *pointer) {
   backend->trace_proc = rb_gc_location(backend->trace_proc);
   backend->idle_proc = rb_gc_location(backend->idle_proc);
   backend->stand_ins = rb_gc_location(backend->stand_ins);
+  backend->last_status = rb_gc_location(backend->last_status);
+  if (backend->thread_status != Qundef)
+    backend->thread_status = rb_gc_location(backend->thread_status);
   if (backend->runqueue.lanes[LANE_MAIN].entries) runqueue_compact(&backend->runqueue);
 }
 
@@ -102,6 +107,8 @@ VALUE backend_base_allocate(VALUE klass) {
 
   backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
   backend->stand_ins = Qnil;
+  backend->last_status = Qnil;
+  backend->thread_status = Qundef;
   list_init(&backend->waiting);
   list_init(&backend->scoped);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
@@ -643,6 +650,7 @@ enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
 static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
   struct poll poll = { &backend->loop, timeout, 0 };
 
+  backend->hopeful = backend_base_pending_p(backend);
   backend->polling = true;
   rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
   backend->polling = false;
@@ -924,13 +932,26 @@ static void trace_unblock_keeping_how(struct backend_base *backend, struct fiber
   backend->how = how;
 }
 
+bool backend_base_keeps_statuses;
+
+VALUE backend_base_last_status(struct backend_base *backend) {
+  VALUE status = rb_last_status_get();
+
+  return status == backend->thread_status ? backend->last_status : status;
+}
+
+void backend_base_show_status(struct backend_base *backend, VALUE status) {
+  RB_OBJ_WRITE(backend->self, &backend->last_status, status);
+  RB_OBJ_WRITE(backend->self, &backend->thread_status, rb_last_status_get());
+}
+
 /* 1 an exception that a signal had pushed aside is delivered first; 2 the next entry, polling
  * when there is none or when it is time; 3 no transfer when it is the present fiber; 4 after a
  * transfer, if a fiber ended and came back through the VM, go on with the next entry. */
 static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
                          enum switch_idle idle) {
   struct runqueue_entry next;
-  VALUE value;
+  VALUE value, status = Qundef;
 
   refuse_in_handler(backend);
   if (backend->interrupted) check_ints((VALUE)backend);
@@ -942,6 +963,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   self->idle_ok = idle == SWITCH_MAY_RETURN;
   backend->switch_count++;
   if (!NIL_P(backend->trace_proc)) trace_block(backend, self);
+  if (backend_base_keeps_statuses) status = backend_base_last_status(backend);
   do {
     take_next(backend, self, idle, &next);
     if (next.fiber == self) {
@@ -952,6 +974,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
     }
     value = transfer(backend, self, &next);
   } while (backend->handover);
+  if (status != Qundef) backend_base_show_status(backend, status);
   self->incoming = Qundef;
   if (!NIL_P(self->pending)) backend_base_queue_pending(self);
   if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);

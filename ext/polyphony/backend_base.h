@@ -30,6 +30,7 @@ struct backend_base {
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
+  bool hopeful;                 /* while polling: an operation or timer was pending when it began */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
@@ -39,6 +40,8 @@ struct backend_base {
   VALUE stand_ins;              /* idle ones, see stand_in.h; or Qnil */
   unsigned stand_in_count;
   bool tracing;                 /* inside trace_proc: no re-entry */
+  VALUE last_status;            /* $? of the fiber that runs, as long as ... */
+  VALUE thread_status;          /* ... the thread's is this one; Qundef before the first wait */
   int64_t idle_gc_period;       /* ns, 0 when off */
   int64_t idle_gc_last;
   uint64_t ended_count;         /* spun fibers that have run and ended */
@@ -65,6 +68,13 @@ void backend_base_finalize(struct backend_base *backend);
 /* In a forked child: only the current fiber lives on, as main; the backends of threads that are
  * gone are closed. backend is the current thread's, or NULL. Raises. */
 void backend_base_after_fork(struct backend_base *backend);
+
+/* $? belongs to the fiber. Ruby has one for each thread, and sets it: after a switch, what is there
+ * is the last of other fibers. Nobody reads it by itself before some fiber has waited for a child, so
+ * nothing is done for it before that. */
+extern bool backend_base_keeps_statuses;               /* set it when a child is waited for */
+VALUE backend_base_last_status(struct backend_base *backend);  /* of the running fiber, or nil */
+void backend_base_show_status(struct backend_base *backend, VALUE status);
 
 /* Makes a fiber the main one of its thread, without children. */
 void backend_base_make_root(struct fiber_state *fiber);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "errors.h"
 #include "io.h"
+#include "io_resolve.h"
 #include "scheduler.h"
 
 static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
@@ -86,6 +87,16 @@ static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
   return close(fd) == 0 ? Qtrue : rb_fiber_scheduler_io_result(-1, errno);
 }
 
+static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
+  (void)self;
+  return io_process_wait(NUM2PIDT(pid), NUM2INT(flags));
+}
+
+static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
+  (void)self;
+  return io_address_resolve(hostname);
+}
+
 /* ---- fibers ----------------------------------------------------------------------------------- */
 
 static VALUE Scheduler_fiber(VALUE self) {
@@ -160,6 +171,8 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);
   rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
+  rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
+  rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);

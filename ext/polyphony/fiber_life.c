@@ -375,6 +375,8 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
+  if (backend_base_keeps_statuses) backend_base_show_status(fiber->backend, fiber->last_status);
+  fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
   int killed = run_to_the_end(&run);
   fiber->backend->ended_count++;
@@ -426,6 +428,8 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct pla
   state->inherited = !NIL_P(parent->deadline);
   FIBER_WRITE(state, deadline, parent->deadline);
   FIBER_WRITE(state, storage, parent->backend->current->storage);
+  if (backend_base_keeps_statuses)
+    FIBER_WRITE(state, last_status, backend_base_last_status(parent->backend));
   if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
   backend_base_schedule(state, Qnil, RESUME_RETURN);
   RB_GC_GUARD(self);

@@ -89,6 +89,7 @@ struct fiber_state {
   unsigned child_count;
 
   /* life */
+  VALUE last_status;            /* $? of whoever spun it, until it starts; else Qnil */
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */

@@ -106,5 +106,17 @@ int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not
 
 /* io_process.c */
 VALUE io_waitpid(int pid);                             /* [pid, raw status] */
+/* A Process::Status, as Process::Status.wait: its pid is -1 when there is no such child, and with
+ * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
+ * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
+VALUE io_process_wait(int pid, int flags);
+/* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
+void io_process_await(int pid);
+int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
+/* Says that somebody waits for that child elsewhere (1), or does no more (-1). Does not raise. */
+void io_process_claim(int pid, int by);
+void io_process_keep(VALUE status);                    /* for whoever waits for that child next */
+void io_process_after_fork(void);
+void io_process_init(void);                            /* once, at load */
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "io.h"
+#include "offload.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -201,6 +202,12 @@ static void deliver(struct backend_base *backend, struct fiber_state *fiber, str
   error_invoke(exception);
 }
 
+static const char *reason_of(const struct op *op) {
+  bool lookup = op->kind == OP_CALL && op->as.call.lane == OFFLOAD_LOOKUP;
+
+  return lookup ? "a name to be looked up" : op_kind_name(op->kind);
+}
+
 int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
   struct fiber_state *fiber = backend_base_fiber(backend);
   enum resume_how how;
@@ -208,8 +215,7 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
 
   submit(backend, fiber, op);
   do {
-    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
-                                    &how, &state);
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, reason_of(op), subject, &how, &state);
     if (state) raise_from(backend, fiber, op, state);
     if (how == RESUME_RETURN) continue;
     if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });

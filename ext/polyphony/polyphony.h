@@ -29,5 +29,6 @@ void class_exception_init(void);
 void class_scheduler_init(void);
 void class_stand_in_init(void);
 void direct_paths_init(void);
+void class_process_init(void);
 
 #endif

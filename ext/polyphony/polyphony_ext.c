@@ -29,5 +29,6 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_scheduler_init();
   class_stand_in_init();
   direct_paths_init();
+  class_process_init();
   backend_base_note_root();
 }

@@ -29,6 +29,10 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
+    # @!method process_wait(pid, flags)
+    #   @return [Process::Status, nil]
+    # @!method address_resolve(hostname)
+    #   @return [Array<String>, nil] numeric addresses
     # @!method fiber(&block)
     #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
     #   end.

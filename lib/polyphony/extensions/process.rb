@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+module Polyphony
+  # Other fibers run while one waits for a child process. Statuses, errors and +$?+ are as in stock Ruby.
+  # Mostly in C.
+  module ProcessExtensions
+    # @!method wait(pid = -1, flags = 0)
+    #   As stock. A child that somebody waits for by its pid is not given to those who wait for any.
+    #   @return [Integer, nil] the pid; nil with Process::WNOHANG, if no child has news
+    #   @raise [Errno::ECHILD]
+
+    # @!method waitpid(pid = -1, flags = 0)
+    #   @see #wait
+
+    # @!method wait2(pid = -1, flags = 0)
+    #   @return [Array(Integer, Process::Status), nil]
+    #   @see #wait
+
+    # @!method waitpid2(pid = -1, flags = 0)
+    #   @see #wait2
+
+    # @!method waitall
+    #   As stock. If it is cancelled, the statuses it had got go to those who wait next.
+    #   @return [Array<Array(Integer, Process::Status)>]
+
+    # @!method last_status
+    #   +$?+, which belongs to the fiber: what others wait for in between does not change it. A new
+    #   fiber begins with that of the one that spun it.
+    #   @return [Process::Status, nil]
+
+    # For Process::Status itself.
+    module Status
+      # @!method wait(pid = -1, flags = 0)
+      #   As stock: does not set +$?+.
+      #   @return [Process::Status, nil] its pid is -1 if there is no such child
+    end
+
+    # The thread that Process.detach returns. It does not tell when it ends, but its child does.
+    module Waiter
+      # @see ThreadExtensions#join
+      def join(limit = nil)
+        return super unless ThreadExtensions.may_wait_for?(self, limit)
+
+        begun = Clock.now
+        CancelScope.move_on_after(limit, nil) { Polyphony.__process_await__(pid) }
+        super(limit && [limit - (Clock.now - begun), 0].max)
+      end
+    end
+
+    ::Process.singleton_class.prepend self
+    ::Process::Status.singleton_class.prepend Status
+    ::Process::Waiter.prepend Waiter
+    Polyphony.__take_over_last_status__
+  end
+end
