@@ -7,7 +7,7 @@ class TestWhenRequired < Polyphony::TestCase
   on_every_driver
 
   CHECK = <<~RUBY
-    puts $LOAD_PATH.grep(/when_required/).size, $LOADED_FEATURES.grep(%r{/openssl\\.so\\z}).size
+    puts $LOAD_PATH.grep(%r{when_required/openssl}).size, $LOADED_FEATURES.grep(%r{/openssl\\.so\\z}).size
     puts OpenSSL::SSL::SSLServer.method_defined?(:accept_loop)
   RUBY
 
@@ -78,11 +78,32 @@ class TestWhenRequired < Polyphony::TestCase
   end
 
   def test_explicitly
-    assert_prints %w[0 1 true], <<~RUBY, options: ['-w']
+    assert_prints %w[false 0 1 true], <<~RUBY, options: ['-w']
       require 'polyphony'
-      $LOAD_PATH.shift # somebody who thinks that it is theirs
+      $LOAD_PATH.reject! { |folder| folder.include?('when_required') } # by somebody who wants only known ones
+      require 'openssl'
+      puts OpenSSL::SSL::SSLServer.method_defined?(:accept_loop)
       require 'polyphony/extensions/openssl'
       #{CHECK}
+    RUBY
+  end
+
+  def test_net_http_in_any_order
+    extended = "puts Net::HTTP.ancestors.first, $LOAD_PATH.grep(/net_http/).size"
+    assert_prints %w[true false Polyphony::NetHTTPExtensions 0], <<~RUBY, options: ['-w']
+      require 'polyphony'
+      puts require('net/http'), require('net/http')
+      #{extended}
+    RUBY
+    assert_prints %w[true Polyphony::NetHTTPExtensions 0], <<~RUBY, options: ['-w']
+      puts require('net/http')
+      require 'polyphony'
+      #{extended}
+    RUBY
+    assert_prints %w[true Polyphony::NetHTTPExtensions 0], <<~RUBY, options: ['-w']
+      require 'polyphony'
+      puts require('net/https')
+      #{extended}
     RUBY
   end
 

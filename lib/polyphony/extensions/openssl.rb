@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require 'openssl'
 require 'polyphony/extensions/openssl/ssl_socket'
 require 'polyphony/extensions/openssl/ssl_server'
 
