@@ -63,9 +63,10 @@ module Polyphony
     def serve(socket)
       @accepted += 1
       @connections[socket] = true
+      socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1)
       while (request = read_request(socket))
         @requests << request
-        respond(socket, @answer.call(request))
+        respond(socket, @answer.call(request), request.keep_alive?)
         break unless request.keep_alive?
       end
     rescue SystemCallError, IOError, *(OpenSSL::SSL::SSLError if @server)
@@ -100,10 +101,11 @@ module Polyphony
       body
     end
 
-    def respond(socket, (status, headers, body))
+    def respond(socket, (status, headers, body), keep_alive)
       whole = body.is_a?(String)
       head = "HTTP/1.1 #{status} Status\r\n"
       headers = { whole ? 'Content-Length' : 'Transfer-Encoding' => whole ? body.bytesize : 'chunked' }.merge(headers)
+      headers['Connection'] = 'close' unless keep_alive
       headers.each { |name, value| head << "#{name}: #{value}\r\n" }
       socket << "#{head}\r\n"
       return socket << body if whole
