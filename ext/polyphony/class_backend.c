@@ -470,6 +470,11 @@ static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   return Qnil;
 }
 
+static VALUE Polyphony_ahead_p(VALUE self, VALUE io) {
+  (void)self;
+  return fd_ahead_count && fd_has_ahead(fd_of(io, FD_READ)) ? Qtrue : Qfalse;
+}
+
 static VALUE Polyphony_lookup_needed_p(VALUE self, VALUE host, VALUE service) {
   (void)self;
   return io_lookup_needed_p(host, service) ? Qtrue : Qfalse;
@@ -540,6 +545,7 @@ void class_backend_init(void) {
                             Polyphony_verify_blocking_mode, 2);
   rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
+  rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);
   rb_define_module_function(mPolyphony, "__gethostbyname__", Polyphony_gethostbyname, 1);
   rb_define_module_function(mPolyphony, "__gethostbyaddr__", Polyphony_gethostbyaddr, 2);

@@ -2,13 +2,16 @@
  *
  * In C, because a method written in Ruby would have its own $_ and its own lines in backtraces. A C
  * function does not learn which module it was called through, so there is one for each. */
+#include "io.h"
 #include "stand_in.h"
 
 enum { OWNERS_MAX = 64 };
 
 struct owner {
   VALUE stock;                  /* Hash: name => UnboundMethod */
-  VALUE last_line;              /* Hash: names of methods that set $_ */
+  bool last_line;               /* they set $_ */
+  bool turns;                   /* they do not switch unless they have to wait */
+  bool waits;
 };
 
 static struct owner owners[OWNERS_MAX];
@@ -19,20 +22,22 @@ static void set_last_line(int argc, const VALUE *argv) {
 }
 
 static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
-  if (!stand_in_wanted_p()) return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+  int keywords = rb_keyword_given_p();
+
+  if (owner->turns) io_give_way();
+  if (!owner->waits || !stand_in_wanted_p()) return rb_call_super_kw(argc, argv, keywords);
 
   VALUE name = ID2SYM(rb_frame_this_func());
-  bool sets = RTEST(rb_hash_aref(owner->last_line, name));
   struct stand_in_call call = {
     .method = rb_hash_aref(owner->stock, name),
     .receiver = self,
     .argc = argc,
     .argv = argv,
-    .keywords = rb_keyword_given_p(),
-    .before_block = sets ? set_last_line : NULL,
+    .keywords = keywords,
+    .before_block = owner->last_line ? set_last_line : NULL,
   };
   VALUE result = stand_in_call(&call);
-  if (sets) rb_lastline_set(rb_block_given_p() ? Qnil : result);
+  if (owner->last_line) rb_lastline_set(rb_block_given_p() ? Qnil : result);
   return result;
 }
 
@@ -57,9 +62,7 @@ static struct owner *owner_new(void) {
     rb_raise(rb_eRuntimeError, "stand-ins for more than %d modules: raise OWNERS_MAX", OWNERS_MAX);
   struct owner *owner = &owners[owner_count++];
   owner->stock = rb_hash_new();
-  owner->last_line = rb_hash_new();
   rb_gc_register_address(&owner->stock);
-  rb_gc_register_address(&owner->last_line);
   return owner;
 }
 
@@ -79,18 +82,19 @@ static bool defined_p(VALUE module, VALUE name) {
 
 /* Names that this Ruby does not have are left out. */
 static VALUE StandIn_for(int argc, VALUE *argv, VALUE self) {
-  VALUE module, names, options, sets = Qnil;
-  ID keywords[] = { rb_intern("last_line") };
+  VALUE module, names, options, given[] = { Qfalse, Qfalse, Qtrue };
+  ID keywords[] = { rb_intern("last_line"), rb_intern("turns"), rb_intern("waits") };
 
   rb_scan_args(argc, argv, "1*:", &module, &names, &options);
-  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 1, &sets);
+  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 3, given);
   struct owner *owner = owner_new();
+  owner->last_line = given[0] == Qtrue;
+  owner->turns = given[1] == Qtrue;
+  owner->waits = given[2] != Qfalse;    /* Qundef: not given */
   VALUE before = rb_module_new();
   for (long i = 0; i < RARRAY_LEN(names); i++) {
     VALUE name = RARRAY_AREF(names, i);
-    if (!defined_p(module, name)) continue;
-    define(before, module, owner, name);
-    if (sets == Qtrue) rb_hash_aset(owner->last_line, name, Qtrue);
+    if (defined_p(module, name)) define(before, module, owner, name);
   }
   rb_prepend_module(module, before);
   (void)self;

@@ -64,6 +64,9 @@ void io_snooze(struct backend_base *backend);
  * asked; and before anything is done, the turn if it is not. */
 bool io_quick_p(struct backend_base *backend);
 void io_take_turn(struct backend_base *backend);
+/* Said first by methods that do not switch while they find something to do: whoever calls nothing else
+ * lets others run now and then. Any fiber of any thread. Switches. */
+void io_give_way(void);
 
 /* Wakes every fiber of this thread and others that waits on fd with IOError, and withdraws their
  * operations. Does not wait for them: none will touch the number again, so the caller may close it. */

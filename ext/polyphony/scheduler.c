@@ -327,6 +327,7 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     return INT2NUM(RUBY_IO_READABLE);
   }
   int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  rb_io_descriptor(io);         /* closed since it woke us: the caller must not use the number */
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
 }
 
