@@ -419,15 +419,6 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   return io;
 }
 
-static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  int read_fd = fd_of(io, FD_READ), write_fd = fd_of(io, FD_WRITE);
-
-  (void)self;
-  io_release_waiters(read_fd);
-  if (write_fd != read_fd) io_release_waiters(write_fd);
-  return Qnil;
-}
-
 static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   (void)self;
   StringValue(bytes);
@@ -474,7 +465,6 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
-  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
   rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
   rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
