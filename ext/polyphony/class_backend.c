@@ -453,16 +453,6 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   return io;
 }
 
-/* Leaves flushing to whoever closes. A frozen IO may be closed, but not asked for its other half. */
-static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  VALUE write_io = OBJ_FROZEN(io) ? io : rb_io_get_write_io(io);
-
-  (void)self;
-  io_release_waiters(rb_io_descriptor(io));
-  if (write_io != io) io_release_waiters(rb_io_descriptor(write_io));
-  return Qnil;
-}
-
 static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   (void)self;
   StringValue(bytes);
@@ -543,7 +533,6 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
-  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
   rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);

@@ -88,6 +88,9 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
+/* Writes what Ruby has buffered, as long as it can. For fd_drain: it may have to lock, which only
+ * fibers can where Ruby asks the scheduler. */
+VALUE io_drain(VALUE io);
 
 /* io_socket.c, io_accept.c, io_connect.c */
 VALUE io_send(VALUE io, VALUE buffer, int flags);

@@ -330,13 +330,17 @@ VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument) {
   return employ(&request);
 }
 
-bool stand_in_wanted_p(void) {
-  if (!NIL_P(rb_fiber_scheduler_current())) return false;
+static bool may_wait_p(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
   if (!backend || !backend->open) return false;
   if (backend->unscheduled) scheduler_come_back(backend);
   return scheduler_ours_p() && backend_base_may_wait_p(backend);
 }
+
+bool stand_in_wanted_p(void) { return NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }
+
+bool stand_in_scheduled_p(void) { return !NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }
 
 void stand_in_init(void) {
   id_bind_call = rb_intern("bind_call");

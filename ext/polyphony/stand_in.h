@@ -15,6 +15,8 @@ void stand_in_init(void);                              /* once, at load */
 /* Whether the running fiber needs one: it is a blocking fiber, its thread has a backend and our
  * scheduler, and it may wait. */
 bool stand_in_wanted_p(void);
+/* Whether it needs none, because Ruby asks our scheduler. */
+bool stand_in_scheduled_p(void);
 
 struct stand_in_call {
   VALUE method;                 /* UnboundMethod */
