@@ -24,7 +24,7 @@ module Polyphony
 
       # @raise [ArgumentError] for an entry that says something else than it may
       def initialize(text = File.read(LIST))
-        @entries = (YAML.safe_load(text) || {}).flat_map do |file, list|
+        @entries = (YAML.safe_load(text, aliases: true) || {}).flat_map do |file, list|
           list.map { |entry| entry_of(file, entry) }
         end
       end
