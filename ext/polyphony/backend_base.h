@@ -36,8 +36,8 @@ struct backend_base {
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
   VALUE trace_proc, idle_proc;  /* or Qnil */
-  uint64_t quick_writes_at;     /* switch_count at the last write without a switch, */
-  unsigned quick_writes;        /* and how many there were in a row */
+  uint64_t quick_calls_at;      /* switch_count at the last call done without a switch, */
+  unsigned quick_calls;         /* and how many there were in a row */
   VALUE stand_ins;              /* idle ones, see stand_in.h; or Qnil */
   unsigned stand_in_count;
   bool tracing;                 /* inside trace_proc: no re-entry */

@@ -310,7 +310,7 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   int fd = fd_of(io, direction);
 
   (void)self;
-  if (direction == FD_READ && (fd_has_ahead(fd) || io_has_accepted(fd))) io_snooze(backend);
+  if (direction == FD_READ && io_ready_at_once_p(fd)) io_snooze(backend);
   else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
 }
@@ -453,21 +453,16 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   return io;
 }
 
-/* Leaves flushing to whoever closes. A frozen IO may be closed, but not asked for its other half. */
-static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  VALUE write_io = OBJ_FROZEN(io) ? io : rb_io_get_write_io(io);
-
-  (void)self;
-  io_release_waiters(rb_io_descriptor(io));
-  if (write_io != io) io_release_waiters(rb_io_descriptor(write_io));
-  return Qnil;
-}
-
 static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   (void)self;
   StringValue(bytes);
   fd_put_back(fd_of(io, FD_READ), RSTRING_PTR(bytes), RSTRING_LEN(bytes));
   return Qnil;
+}
+
+static VALUE Polyphony_ahead_p(VALUE self, VALUE io) {
+  (void)self;
+  return fd_ahead_count && fd_has_ahead(fd_of(io, FD_READ)) ? Qtrue : Qfalse;
 }
 
 static VALUE Polyphony_lookup_needed_p(VALUE self, VALUE host, VALUE service) {
@@ -538,8 +533,8 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
-  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
+  rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);
   rb_define_module_function(mPolyphony, "__gethostbyname__", Polyphony_gethostbyname, 1);
   rb_define_module_function(mPolyphony, "__gethostbyaddr__", Polyphony_gethostbyaddr, 2);

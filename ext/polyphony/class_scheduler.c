@@ -14,8 +14,8 @@ static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
-  (void)self, (void)blocker;
-  scheduler_unblock(fiber);
+  (void)self;
+  scheduler_unblock(blocker, fiber);
   return Qnil;
 }
 
@@ -136,14 +136,6 @@ static VALUE Scheduler_s_install(VALUE klass) {
   return klass;
 }
 
-/* What Mutex#sleep does, which has to have the mutex again in the end. */
-static VALUE yield_nothing(VALUE nothing) { return rb_yield(nothing); }
-
-static VALUE Scheduler_s_relocking(VALUE klass, VALUE mutex) {
-  (void)klass;
-  return scheduler_relocking(mutex, yield_nothing, Qnil);
-}
-
 /* ---- probing ---------------------------------------------------------------------------------- */
 
 #ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
@@ -166,10 +158,10 @@ static void probe_order(void) { offset_first = false; }
 #endif
 
 void class_scheduler_init(void) {
+  scheduler_init();
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
-  rb_define_singleton_method(cScheduler, "__relocking", Scheduler_s_relocking, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);

@@ -10,7 +10,7 @@ VALUE cFiberState = Qnil;
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
-  DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->relocks) \
+  DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->condition) \
   DO(state->last_status)
 
 static void mark_lent(VALUE lent) {

@@ -54,8 +54,19 @@ int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE 
 int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
                       VALUE subject);
 
+/* Whether bytes or a socket that a cancelled operation had got are there to be taken: then who waits to
+ * read need not wait. Neither switches nor raises. */
+bool io_ready_at_once_p(int fd);
+
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
+/* For what is done at once, without a switch: whether that is still fair to others, each time it is
+ * asked; and before anything is done, the turn if it is not. */
+bool io_quick_p(struct backend_base *backend);
+void io_take_turn(struct backend_base *backend);
+/* Said first by methods that do not switch while they find something to do: whoever calls nothing else
+ * lets others run now and then. Any fiber of any thread. Switches. */
+void io_give_way(void);
 
 /* Wakes every fiber of this thread and others that waits on fd with IOError, and withdraws their
  * operations. Does not wait for them: none will touch the number again, so the caller may close it. */
@@ -77,6 +88,9 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
+/* Writes what Ruby has buffered, as long as it can. For fd_drain: it may have to lock, which only
+ * fibers can where Ruby asks the scheduler. */
+VALUE io_drain(VALUE io);
 
 /* io_socket.c, io_accept.c, io_connect.c */
 VALUE io_send(VALUE io, VALUE buffer, int flags);
@@ -84,15 +98,23 @@ VALUE io_sendv(VALUE io, VALUE buffers, int flags);
 VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls);
 VALUE io_recvmsg(VALUE io, VALUE buffer, size_t maxlen, long pos, int flags, size_t maxcontrol,
                  VALUE options);
+bool io_blocking_mode_p(int fd);                                     /* neither switches nor raises */
+/* As much as goes at once, at least a byte, on a socket in non-blocking mode; all on another. */
+VALUE io_send_by_mode(VALUE io, VALUE text, int flags, VALUE address);
+void io_close_on_worker(VALUE io, int fd);  /* for a close that takes its time */
 VALUE io_accept(VALUE server, VALUE socket_class);
+int io_accept_descriptor(VALUE server);
+int io_accept_from(VALUE server, struct sockaddr_storage *address, socklen_t *length);
 VALUE io_accept_loop(VALUE server, VALUE socket_class);              /* yields each socket */
 VALUE io_connect(VALUE socket, VALUE host, VALUE port);
+int64_t io_connect_packed(VALUE socket, VALUE packed);               /* 0 or -errno */
 /* Bytes were given back: fibers of this thread that wait for some look again, as their op settles
  * with -ECANCELED. */
 void io_read_again(struct backend_base *backend, int fd);
 void io_accept_again(int fd);               /* after an accept was cancelled: it may owe a wake */
 void io_keep_accepted(int fd, int socket);  /* for whoever accepts next; neither raises */
 bool io_has_accepted(int fd);               /* whether one is kept; neither switches nor raises */
+int io_take_accepted(int fd);               /* or -1; likewise */
 void io_forget_accepted(int fd);        /* a listener is being closed: so are sockets kept for it */
 
 /* io_splice.c, io_chain.c */

@@ -141,7 +141,7 @@ static bool ready_p(const struct selection *selection, int fd, int set) {
 
 /* What the kernel does not know of any more: in Ruby's buffer, or kept from a cancelled operation. */
 static bool at_hand_p(VALUE io, int fd) {
-  return rb_io_read_pending(open_file(io)) || fd_has_ahead(fd) || io_has_accepted(fd);
+  return rb_io_read_pending(open_file(io)) || io_ready_at_once_p(fd);
 }
 
 static VALUE collect(const struct selection *selection, int set) {

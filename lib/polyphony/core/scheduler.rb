@@ -79,10 +79,12 @@ module Polyphony
   # Stock methods in fibers for which Ruby does not ask the scheduler, run in one for which it does. In C.
   # @!visibility private
   module StandIn
-    # @!method self.for(mod, *names, last_line: false)
+    # @!method self.for(mod, *names, last_line: false, turns: false, waits: true)
     #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
     #   Ruby does not have are left out.
     #   @param last_line [Boolean] whether they set +$_+
+    #   @param turns [Boolean] whether others are to run now and then although they need not wait
+    #   @param waits [Boolean] whether they may wait at all
     #   @return [Module] what was prepended
     # @!method self.wanted?
     #   @return [Boolean] whether the running fiber is a blocking one that could let others run
