@@ -95,7 +95,8 @@ module Polyphony
         conf = "#{@plan.source}/debian/openssl.cnf"
         env = { 'PATH' => ENV.fetch('PATH'), 'HOME' => work, 'TMPDIR' => work, 'USER' => ENV['USER'],
                 'LANG' => 'C.UTF-8', 'LC_ALL' => 'C.UTF-8', 'RUBY' => RbConfig.ruby,
-                'RUBYLIB' => @plan.extensions, 'RUBY_TEST_TIMEOUT_SCALE' => PATIENCE_FACTOR.to_s, 'OPENSSL_CONF' => (conf if File.exist?(conf)) }
+                'RUBYLIB' => @plan.extensions, 'RUBY_TEST_TIMEOUT_SCALE' => PATIENCE_FACTOR.to_s,
+                'OPENSSL_CONF' => (conf if File.exist?(conf)) }
         env.compact.merge(@setting.environment)
       end
 
