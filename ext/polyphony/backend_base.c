@@ -531,7 +531,7 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 }
 
 /* A generator it has resumed may still have what was meant for it. */
-static void update_links(struct backend_base *backend) {
+void backend_base_update_links(struct backend_base *backend) {
   if (!backend->open || backend->thread != rb_thread_current()) return;
   if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
@@ -581,7 +581,7 @@ bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
 }
 
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  update_links(fiber->backend);
+  backend_base_update_links(fiber->backend);
   return backend_base_withdraw(fiber, exception);
 }
 
@@ -1001,6 +1001,14 @@ VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) 
 static inline bool alone_in_the_world_p(const struct backend_base *backend,
                                         const struct fiber_state *self) {
   return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef;
+}
+
+enum { MOST_QUICK = 32 };
+
+bool backend_base_quick_p(struct backend_base *backend) {
+  if (backend->quick_at != backend->switch_count) backend->quick_count = 0;
+  backend->quick_at = backend->switch_count;
+  return ++backend->quick_count <= MOST_QUICK;
 }
 
 VALUE backend_base_snooze(struct backend_base *backend) {

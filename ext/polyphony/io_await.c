@@ -445,6 +445,13 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
+void io_give_way(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  if (!backend || !backend->open || backend_base_quick_p(backend)) return;
+  if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
+}
+
 bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
 
 /* ---- closing -------------------------------------------------------------------------------- */

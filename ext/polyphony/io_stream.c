@@ -262,20 +262,6 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   return result;
 }
 
-enum { QUICK_CALLS = 32 };
-
-bool io_quick_p(struct backend_base *backend) {
-  if (backend->quick_calls_at != backend->switch_count) backend->quick_calls = 0;
-  backend->quick_calls_at = backend->switch_count;
-  return ++backend->quick_calls <= QUICK_CALLS;
-}
-
-void io_take_turn(struct backend_base *backend) {
-  if (io_quick_p(backend)) return;
-  backend->quick_calls = 0;     /* also if there was nobody to switch to */
-  io_snooze(backend);
-}
-
 /* What there is room for is written at once, without a switch, so that what a program prints, in an
  * ensure block for instance, is printed. (A pipe that is ready for writing has room for PIPE_BUF.)
  * Who does nothing else lets others run now and then. */
@@ -283,7 +269,7 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
 
   if (length > PIPE_BUF) return -EAGAIN;
-  if (!io_quick_p(backend)) return -EAGAIN;
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
   if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
   ssize_t result = write(ready.fd, base, length);
   return result < 0 ? -errno : result;

@@ -170,10 +170,12 @@ struct job {
 };
 
 /* By transfer: a resume that finds no memory for a stack would leave the caller in the state of one that
- * is resuming another, to which Ruby never switches again. */
+ * is resuming another, to which Ruby never switches again. Back here, the stand-in stands for nobody: it
+ * may be hired by a generator next, before this fiber comes to a switchpoint. */
 static void resume(struct job *job) {
   if (job->request->event != NEW) job->request->event = RUNNING;
   rb_fiber_transfer(job->worker->fiber, 0, NULL);
+  backend_base_update_links(job->backend);
 }
 
 static VALUE call_block(struct request *request) {
