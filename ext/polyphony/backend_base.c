@@ -7,6 +7,7 @@
 #include "fd.h"
 #include "fiber_life.h"
 #include "holding.h"
+#include "io.h"
 #include "offload.h"
 #include "scheduler.h"
 
@@ -71,6 +72,7 @@ static void backend_compact(void *pointer) {
 static void forget_waiting(struct backend_base *backend) {
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   while (!list_empty_p(&backend->scoped)) list_remove(backend->scoped.next);
+  select_forget_all(&backend->selects);
 }
 
 /* An open backend is in `backends` and not collected, except when the process ends. */
@@ -111,6 +113,7 @@ VALUE backend_base_allocate(VALUE klass) {
   backend->thread_status = Qundef;
   list_init(&backend->waiting);
   list_init(&backend->scoped);
+  list_init(&backend->selects);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
 }
 
@@ -668,10 +671,16 @@ static int64_t time_to_wait(struct backend_base *backend) {
 }
 
 /* Somebody may have called Thread#raise, or be about to: what is meant for the fiber that runs, or
- * for those that wait, is not to hit whoever runs next. */
+ * for those that wait, is not to hit whoever runs next.
+ *
+ * The signal with which Ruby ends another thread's system call is lost if that thread was just about
+ * to enter it (Thread#kill before a read). So Ruby up to 3.2 has a timer end the main thread's wait
+ * every 100 ms, and its own waits then send the signal again. Ours does so by giving way, which is
+ * the only such call there is for extensions, when it was ended and there is nothing to run. */
 static VALUE check_ints(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
+  if (!backend->runqueue.length) rb_thread_schedule();
   do {
     while (backend->interrupters) rb_thread_schedule();
     backend->interrupted = false;
@@ -864,7 +873,7 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
-  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+  if (next->how == RESUME_RAISE && !NIL_P(fiber_state_noted(next->value, id_source))) {
     next->fiber->incoming = Qundef;
     error = next->value;        /* of a child: it must not be lost */
   }
@@ -1000,14 +1009,6 @@ static inline bool alone_in_the_world_p(const struct backend_base *backend,
   return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef;
 }
 
-enum { MOST_QUICK = 32 };
-
-bool backend_base_quick_p(struct backend_base *backend) {
-  if (backend->quick_at != backend->switch_count) backend->quick_count = 0;
-  backend->quick_at = backend->switch_count;
-  return ++backend->quick_count <= MOST_QUICK;
-}
-
 VALUE backend_base_snooze(struct backend_base *backend) {
   struct fiber_state *self = backend_base_fiber(backend);
 
@@ -1071,7 +1072,9 @@ void backend_base_make_root(struct fiber_state *fiber) {
   set_root(backend, fiber);
 }
 
+/* Ruby makes the fiber that forked the thread's root, too: a generator has nobody to yield to then. */
 static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  if (fiber->resumer) fiber->resumer = fiber->resumer->proxy = NULL;
   fiber_state_abandon_others(fiber);
   backend_base_make_root(fiber);
   backend->current = fiber;
@@ -1094,11 +1097,14 @@ static void reopen(struct backend_base *backend) {
   backend->in_handler = backend->polling = backend->interrupted = false;
   backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
-  forget_waiting(backend);
+  while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
+  list_remove(&fiber->scoped);
   rearm_scopes(backend, fiber);
+  list_each(node, &backend->scoped)
+    rearm_scopes(backend, list_entry(node, struct fiber_state, scoped));
 }
 
 void backend_base_after_fork(struct backend_base *backend) {

@@ -310,9 +310,17 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   int fd = fd_of(io, direction);
 
   (void)self;
-  if (direction == FD_READ && fd_has_ahead(fd)) io_snooze(backend);
+  if (direction == FD_READ && io_ready_at_once_p(fd)) io_snooze(backend);
   else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
+}
+
+static VALUE Op_select(int argc, VALUE *argv, VALUE self) {
+  VALUE readables, writables, exceptables, timeout;
+
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 static VALUE Op_wait_event(VALUE self, VALUE raise) {
@@ -369,7 +377,7 @@ static const struct operation {
   OPERATION(splice, 3) OPERATION(tee, 3) OPERATION(double_splice, 2)
   OPERATION(splice_chunks, -1) OPERATION(chain, -1)
   OPERATION(sleep, 1) OPERATION(timer_loop, 1) OPERATION(timeout, -1)
-  OPERATION(wait_io, 2) OPERATION(wait_event, 1)
+  OPERATION(wait_io, 2) OPERATION(select, -1) OPERATION(wait_event, 1)
   OPERATION(waitpid, 1) OPERATION(close, 1) OPERATION(fsync, -1) OPERATION(open, -1)
   OPERATION(stat, 1)
 #undef OPERATION
@@ -443,15 +451,6 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   if (flags < 0 || (flags != wanted && fcntl(fd, F_SETFL, wanted) < 0))
     error_raise_errno(-errno, "setting the blocking mode of a descriptor");
   return io;
-}
-
-static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  int read_fd = fd_of(io, FD_READ), write_fd = fd_of(io, FD_WRITE);
-
-  (void)self;
-  io_release_waiters(read_fd);
-  if (write_fd != read_fd) io_release_waiters(write_fd);
-  return Qnil;
 }
 
 static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
@@ -534,7 +533,6 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
-  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
   rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);

@@ -2,14 +2,18 @@
  *
  * In C, because a method written in Ruby would have its own $_ and its own lines in backtraces. A C
  * function does not learn which module it was called through, so there is one for each. */
+#include "fifo.h"
 #include "io.h"
 #include "stand_in.h"
 
-enum { OWNERS_MAX = 32 };
+enum { OWNERS_MAX = 64 };
+
+enum last_line { KEEPS, SETS, SETS_IN_BLOCK };
 
 struct owner {
   VALUE stock;                  /* Hash: name => UnboundMethod */
-  bool last_line;               /* they set $_ */
+  enum last_line last_line;     /* what the methods do to $_ */
+  int text, path;               /* which argument is written with to_s, and which names a file; or -1 */
   bool turns;                   /* they do not switch unless they have to wait */
   bool waits;
 };
@@ -21,30 +25,64 @@ static void set_last_line(int argc, const VALUE *argv) {
   if (argc > 0) rb_lastline_set(argv[0]);
 }
 
-static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
-  int keywords = rb_keyword_given_p();
+/* Objects are asked for what they are in the fiber of the caller, as they would be without us. */
+static void convert(const struct owner *owner, int argc, const VALUE *from, VALUE *to) {
+  MEMCPY(to, from, VALUE, argc);
+  if (owner->path >= 0 && owner->path < argc) to[owner->path] = rb_get_path(from[owner->path]);
+  if (owner->text >= 0 && owner->text < argc) to[owner->text] = rb_obj_as_string(from[owner->text]);
+}
 
-  if (owner->turns) io_give_way();
-  if (!owner->waits || !stand_in_wanted_p()) return rb_call_super_kw(argc, argv, keywords);
+static VALUE call_stock(VALUE call) { return stand_in_call((struct stand_in_call *)call); }
 
-  VALUE name = ID2SYM(rb_frame_this_func());
+static VALUE raise_at_end(VALUE nothing, VALUE error) {
+  rb_lastline_set(nothing);
+  rb_exc_raise(error);
+}
+
+static VALUE call_in_stand_in(const struct owner *owner, struct stand_in_call *call) {
+  if (owner->last_line == SETS_IN_BLOCK) call->before_block = set_last_line;
+  if (owner->last_line != SETS) return stand_in_call(call);
+  VALUE line = rb_rescue2(call_stock, (VALUE)call, raise_at_end, Qnil, rb_eEOFError, (VALUE)0);
+  rb_lastline_set(line);
+  return line;
+}
+
+static VALUE call_converted(const struct owner *owner, int argc, VALUE *argv, VALUE self, bool wanted) {
+  ID name = rb_frame_this_func();
+
+  if (owner->path >= 0 && owner->path < argc && fifo_p(argv[owner->path]))
+    return fifo_call(name, argc, argv);
+  if (!wanted) return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
   struct stand_in_call call = {
-    .method = rb_hash_aref(owner->stock, name),
+    .method = rb_hash_aref(owner->stock, ID2SYM(name)),
     .receiver = self,
     .argc = argc,
     .argv = argv,
-    .keywords = keywords,
-    .before_block = owner->last_line ? set_last_line : NULL,
+    .keywords = rb_keyword_given_p(),
   };
-  VALUE result = stand_in_call(&call);
-  if (owner->last_line) rb_lastline_set(rb_block_given_p() ? Qnil : result);
+  return call_in_stand_in(owner, &call);
+}
+
+static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
+  if (owner->turns) io_give_way();
+  bool wanted = owner->waits && stand_in_wanted_p();
+
+  if (!wanted && (owner->path < 0 || !stand_in_scheduled_p()))
+    return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+  if (owner->path < 0 && owner->text < 0) return call_converted(owner, argc, argv, self, wanted);
+  VALUE memory, *converted = ALLOCV_N(VALUE, memory, argc);
+  convert(owner, argc, argv, converted);
+  VALUE result = call_converted(owner, argc, converted, self, wanted);
+  ALLOCV_END(memory);
   return result;
 }
 
 #define EACH_OWNER(DO) \
   DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) \
   DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) \
-  DO(28) DO(29) DO(30) DO(31)
+  DO(28) DO(29) DO(30) DO(31) DO(32) DO(33) DO(34) DO(35) DO(36) DO(37) DO(38) DO(39) DO(40) \
+  DO(41) DO(42) DO(43) DO(44) DO(45) DO(46) DO(47) DO(48) DO(49) DO(50) DO(51) DO(52) DO(53) \
+  DO(54) DO(55) DO(56) DO(57) DO(58) DO(59) DO(60) DO(61) DO(62) DO(63)
 
 #define TRAMPOLINE(n) \
   static VALUE trampoline_##n(int argc, VALUE *argv, VALUE self) { \
@@ -78,17 +116,33 @@ static bool defined_p(VALUE module, VALUE name) {
          RTEST(rb_funcall(module, rb_intern("private_method_defined?"), 1, name));
 }
 
+static enum last_line last_line_option(VALUE value) {
+  if (value == Qundef || !RTEST(value)) return KEEPS;
+  return value == Qtrue ? SETS : SETS_IN_BLOCK;
+}
+
+static int index_option(VALUE value) { return value == Qundef ? -1 : NUM2INT(value); }
+
+static void take_options(struct owner *owner, VALUE options) {
+  ID keywords[] = { rb_intern("last_line"), rb_intern("text"), rb_intern("path"), rb_intern("turns"),
+                    rb_intern("waits") };
+  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef };
+
+  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 5, values);
+  owner->last_line = last_line_option(values[0]);
+  owner->text = index_option(values[1]);
+  owner->path = index_option(values[2]);
+  owner->turns = values[3] == Qtrue;
+  owner->waits = values[4] != Qfalse;   /* Qundef: not given */
+}
+
 /* Names that this Ruby does not have are left out. */
 static VALUE StandIn_for(int argc, VALUE *argv, VALUE self) {
-  VALUE module, names, options, given[] = { Qfalse, Qfalse, Qtrue };
-  ID keywords[] = { rb_intern("last_line"), rb_intern("turns"), rb_intern("waits") };
+  VALUE module, names, options;
 
   rb_scan_args(argc, argv, "1*:", &module, &names, &options);
-  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 3, given);
   struct owner *owner = owner_new();
-  owner->last_line = given[0] == Qtrue;
-  owner->turns = given[1] == Qtrue;
-  owner->waits = given[2] != Qfalse;    /* Qundef: not given */
+  take_options(owner, options);
   VALUE before = rb_module_new();
   for (long i = 0; i < RARRAY_LEN(names); i++) {
     VALUE name = RARRAY_AREF(names, i);

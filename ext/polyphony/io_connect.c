@@ -88,6 +88,14 @@ static int64_t connect_to(struct backend_base *backend, VALUE socket, VALUE addr
   return io_perform(backend, op, socket);
 }
 
+int64_t io_connect_packed(VALUE socket, VALUE packed) {
+  VALUE address = one_address(RSTRING_PTR(packed), RSTRING_LEN(packed));
+  int64_t result = connect_to(backend_base_current(), socket, (struct address *)RSTRING_PTR(address));
+
+  RB_GC_GUARD(address);
+  return result;
+}
+
 NORETURN(static void raise_refused(int64_t result, VALUE host, VALUE port));
 
 static void raise_refused(int64_t result, VALUE host, VALUE port) {

@@ -22,6 +22,8 @@ struct request {
   VALUE value;                          /* result, exception, or what the block returned */
   int yielded_count;
   const VALUE *yielded;                 /* on the stack of the stand-in */
+  VALUE (*asked)(VALUE);                /* instead of a block; or NULL */
+  VALUE asked_argument;
   bool unwind;                          /* the block will not return */
   bool stackless;                       /* no stand-in could be had */
 };
@@ -74,15 +76,43 @@ static void hand_over(struct request *request, enum event event, VALUE value) {
   rb_fiber_transfer(request->caller, 0, NULL);
 }
 
+static VALUE hand_over_and_return(struct request *request) {
+  hand_over(request, YIELDED, Qnil);
+  if (request->unwind) rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind));
+  return request->value;
+}
+
 static VALUE relay_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   struct request *request = (struct request *)data;
   (void)first, (void)blockarg;
 
+  request->asked = NULL;
   request->yielded_count = argc;
   request->yielded = argv;
-  hand_over(request, YIELDED, Qnil);
-  if (request->unwind) rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind));
-  return request->value;
+  return hand_over_and_return(request);
+}
+
+static struct worker *running_worker(void) {
+  struct fiber_state *fiber = fiber_state_lookup(rb_fiber_current());
+
+  return fiber ? fiber->worker : NULL;
+}
+
+bool stand_in_p(void) { return running_worker() != NULL; }
+
+VALUE stand_in_ask(VALUE (*function)(VALUE), VALUE argument) {
+  struct worker *worker = running_worker();
+
+  if (!worker) return function(argument);
+  worker->request->asked = function;
+  worker->request->asked_argument = argument;
+  return hand_over_and_return(worker->request);
+}
+
+struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
+  while (fiber->worker && fiber->worker->request && fiber->worker->request->event == YIELDED)
+    fiber = fiber_state_of(fiber->worker->request->caller);
+  return fiber;
 }
 
 static VALUE call_stock(struct request *request) {
@@ -107,12 +137,14 @@ static VALUE perform(VALUE argument) {
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */
-static void serve_one(struct request *request) {
+static void serve_one(struct worker *worker) {
+  struct request *request = worker->request;
   int state;
   VALUE value = rb_protect(perform, (VALUE)request, &state), error = rb_errinfo();
 
   if (state && !RTEST(rb_obj_is_kind_of(error, rb_eException))) {
     request->event = KILLED;
+    worker->request = NULL;
     rb_jump_tag(state);
   }
   if (state) rb_set_errinfo(Qnil);
@@ -125,7 +157,7 @@ static VALUE serve(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
 
   for (;;) {
     worker->request->event = RUNNING;
-    serve_one(worker->request);
+    serve_one(worker);
   }
   RB_GC_GUARD(self);
   return Qnil;
@@ -141,6 +173,7 @@ static VALUE worker_new(void) {
   worker->fiber = worker->next = Qnil;
   VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, rb_proc_new(serve, self));
   RB_OBJ_WRITE(self, &worker->fiber, fiber);
+  fiber_state_of(fiber)->worker = worker;
   return self;
 }
 
@@ -156,7 +189,6 @@ static struct worker *hire(struct backend_base *backend) {
 }
 
 static void dismiss(struct backend_base *backend, struct worker *worker) {
-  worker->request = NULL;
   if (backend->stand_in_count >= IDLE_KEPT || !backend->open) return;
   RB_OBJ_WRITE(worker->self, &worker->next, backend->stand_ins);
   RB_OBJ_WRITE(backend->self, &backend->stand_ins, worker->self);
@@ -179,6 +211,7 @@ static void resume(struct job *job) {
 static VALUE call_block(struct request *request) {
   const struct stand_in_call *call = request->call;
 
+  if (request->asked) return request->asked(request->asked_argument);
   if (call->before_block) call->before_block(request->yielded_count, request->yielded);
   return rb_yield_values2(request->yielded_count, request->yielded);
 }
@@ -221,6 +254,7 @@ static VALUE finish(VALUE argument) {
   }
   if (!job->request->stackless && (job->request->event == RETURNED || job->request->event == RAISED))
     dismiss(job->backend, job->worker);
+  job->worker->request = NULL;
   return Qnil;
 }
 
@@ -296,11 +330,17 @@ VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument) {
   return employ(&request);
 }
 
-bool stand_in_wanted_p(void) {
-  if (!NIL_P(rb_fiber_scheduler_current())) return false;
+static bool may_wait_p(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-  return backend && backend->open && scheduler_ours_p() && backend_base_may_wait_p(backend);
+
+  if (!backend || !backend->open) return false;
+  if (backend->unscheduled) scheduler_come_back(backend);
+  return scheduler_ours_p() && backend_base_may_wait_p(backend);
 }
+
+bool stand_in_wanted_p(void) { return NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }
+
+bool stand_in_scheduled_p(void) { return !NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }
 
 void stand_in_init(void) {
   id_bind_call = rb_intern("bind_call");

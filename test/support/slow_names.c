@@ -4,7 +4,7 @@
  *
  * SLOW_NAMES=began,gate are two descriptors. A lookup of a name that begins with "hang", of an address
  * in 127.9.9.0/24 or of the service "hangserv" writes a byte to the first and goes on when it has read
- * one from the second; the answer is then 127.0.0.1, "slow.test" or port 7. Without asking anybody:
+ * one from the second; the answer is then 127.0.0.1, "slow.test" or port 7, echo. Port 9999 hangs, too. Without asking anybody:
  *
  *   nosuch...   is not known          again...  the name server does not answer
  *   many.test   has sixty addresses   broken... fails with ENFILE */
@@ -108,17 +108,26 @@ int gethostbyname_r(const char *name, struct hostent *result, char *room, size_t
   return real(begins_p(name, "127.") ? "localhost" : name, result, room, size, found, reason);
 }
 
+/* Not every machine has a table of services. */
+static int echo(struct servent *result, struct servent **found) {
+  static char *no_aliases[] = { NULL };
+
+  hang();
+  *result = (struct servent){ .s_name = "echo", .s_aliases = no_aliases, .s_port = htons(7) };
+  *found = result;
+  return 0;
+}
+
 int getservbyname_r(const char *name, const char *protocol, struct servent *result, char *room,
                     size_t size, struct servent **found) {
   REAL(getservbyname_r);
-  if (!begins_p(name, "hangserv")) return real(name, protocol, result, room, size, found);
-  hang();
-  return real("echo", protocol, result, room, size, found);
+  if (begins_p(name, "hangserv")) return echo(result, found);
+  return real(name, protocol, result, room, size, found);
 }
 
 int getservbyport_r(int port, const char *protocol, struct servent *result, char *room, size_t size,
                     struct servent **found) {
   REAL(getservbyport_r);
-  if (port == htons(9999)) hang();
-  return real(port == htons(9999) ? htons(7) : port, protocol, result, room, size, found);
+  if (port == htons(9999)) return echo(result, found);
+  return real(port, protocol, result, room, size, found);
 }

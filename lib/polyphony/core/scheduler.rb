@@ -19,6 +19,8 @@ module Polyphony
     #   @return [true]
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
+    # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil after the timeout
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
@@ -47,6 +49,13 @@ module Polyphony
     # @!method close
     #   @see #run
     #   @return [nil]
+
+    # @!visibility private
+    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
+    def self.__foreign?
+      scheduler = Fiber.current_scheduler
+      scheduler && !scheduler.is_a?(self)
+    end
 
     # For Timeout.timeout.
     # @param duration [Numeric]

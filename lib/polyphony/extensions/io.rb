@@ -1,21 +1,31 @@
 # frozen_string_literal: true
 
-module Polyphony
-  # Closing an IO wakes the fibers that wait on it with IOError.
-  module IOExtensions
-    # @return [nil]
-    def close
-      Polyphony.__release_waiters__(self) unless closed?
-      super
-    end
-  end
+require 'polyphony/extensions/fifo'
 
-  # Stock methods with a shorter way to the backend. In C.
+module Polyphony
+  # Stock methods with a shorter way to the backend, or for which the scheduler's is wrong. In C.
   # @!visibility private
   module DirectPaths
     ::IO.prepend self
   end
   private_constant :DirectPaths
 
-  ::IO.prepend IOExtensions
+  # Closing an IO wakes the fibers that wait on it with IOError. In C.
+  module IOEnd
+    # @!method flush
+    #   @return [IO]
+    # @!method fsync
+    #   @return [Integer] 0
+    # @!method fdatasync
+    #   @return [Integer] 0
+    # @!method close
+    #   @return [nil]
+    # @!method close_read
+    #   @return [nil]
+    # @!method close_write
+    #   @return [nil]
+    # @!method reopen(other_or_path, mode = nil, **options)
+    #   @return [self]
+    ::IO.prepend self
+  end
 end

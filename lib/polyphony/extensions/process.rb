@@ -33,6 +33,12 @@ module Polyphony
       # @!method wait(pid = -1, flags = 0)
       #   As stock: does not set +$?+.
       #   @return [Process::Status, nil] its pid is -1 if there is no such child
+
+      # @!method from_status_array(pair)
+      #   Makes a status of what Backend#waitpid returns. +$?+ stays what it is.
+      #   @param pair [Array(Integer, Integer)] pid and raw status
+      #   @return [Process::Status]
+      #   @raise [ArgumentError]
     end
 
     # The thread that Process.detach returns. It does not tell when it ends, but its child does.

@@ -1,41 +1,42 @@
 # frozen_string_literal: true
 
 module Polyphony
-  module DNS
+  module DNSExtensions
     # Class methods of Addrinfo. What stock Ruby documents for them holds.
     module Addrinfos
       # @param timeout [Numeric, nil] seconds
       # @return [Array<Addrinfo>]
       # @raise [SocketError]
       def getaddrinfo(nodename, service, family = nil, socktype = nil, protocol = nil, flags = nil, **options)
-        return super unless (options.keys - [:timeout]).empty? && DNS.needed?(nodename, service)
-        return super unless (hints = DNS.hints(family, socktype, protocol, flags))
+        return super unless (options.keys - [:timeout]).empty?
+        return Lookup.of_numbers { super } unless Lookup.needed?(nodename, service)
+        return super unless (hints = Lookup.hints(family, socktype, protocol, flags))
 
-        rows = DNS.limit(options[:timeout]) { Polyphony.backend_getaddrinfo(nodename, service, *hints) }
-        label = DNS.label(rows.first.first, nodename, service)
-        rows.map { |row| DNS.addrinfo(row, label) }
+        rows = Lookup.limit(options[:timeout]) { Polyphony.backend_getaddrinfo(nodename, service, *hints) }
+        label = Lookup.label(rows.first.first, nodename, service)
+        rows.map { |row| Lookup.addrinfo(row, label) }
       end
 
       # @return [Addrinfo] the first
       def tcp(host, service)
-        return super unless DNS.needed?(host, service)
+        return super unless Lookup.needed?(host, service)
 
         getaddrinfo(host, service, nil, :STREAM, ::Socket::IPPROTO_TCP).first
       end
 
       # @return [Addrinfo] the first
       def udp(host, service)
-        return super unless DNS.needed?(host, service)
+        return super unless Lookup.needed?(host, service)
 
         getaddrinfo(host, service, nil, :DGRAM, ::Socket::IPPROTO_UDP).first
       end
 
       # @return [Addrinfo] the first, for any kind of socket
       def ip(host)
-        return super unless DNS.needed?(host)
+        return super unless Lookup.needed?(host)
 
         address, family = Polyphony.backend_getaddrinfo(host, nil).first
-        DNS.addrinfo([address, family, 0, 0], DNS.label(address, host, nil))
+        Lookup.addrinfo([address, family, 0, 0], Lookup.label(address, host, nil))
       end
     end
 
@@ -44,19 +45,19 @@ module Polyphony
       # @return [Array<Array>] family, port, name, number, and three constants
       # @raise [SocketError]
       def getaddrinfo(host, service, family = nil, socktype = nil, protocol = nil, flags = nil, reverse_lookup = nil)
-        reverse = DNS.reverse?(reverse_lookup, !::BasicSocket.do_not_reverse_lookup)
+        reverse = Lookup.reverse?(reverse_lookup, !::BasicSocket.do_not_reverse_lookup)
         return super if reverse.nil?
-        return super unless DNS.needed?(host, service) || (reverse && DNS.may_wait?)
+        return Lookup.of_numbers { super } unless Lookup.needed?(host, service) || (reverse && Lookup.may_wait?)
 
         infos = ::Addrinfo.getaddrinfo(host, service, family, socktype, protocol, flags)
         infos.map do |info|
-          DNS.describe(info.to_sockaddr, reverse) + [info.pfamily, info.socktype, info.protocol]
+          Lookup.describe(info.to_sockaddr, reverse) + [info.pfamily, info.socktype, info.protocol]
         end
       end
 
       # @return [String] a packed address
       def sockaddr_in(port, host)
-        return super unless DNS.needed?(host, port)
+        return super unless Lookup.needed?(host, port)
 
         any = port.nil? || Polyphony.__lookup_needed?(nil, port)
         Polyphony.backend_getaddrinfo(host, port, 0, any ? 0 : ::Socket::SOCK_DGRAM).first.first
@@ -64,7 +65,7 @@ module Polyphony
 
       # @see #sockaddr_in
       def pack_sockaddr_in(port, host)
-        DNS.needed?(host, port) ? sockaddr_in(port, host) : super
+        Lookup.needed?(host, port) ? sockaddr_in(port, host) : super
       end
     end
 
@@ -72,7 +73,7 @@ module Polyphony
     module IPAddress
       # @return [String] the first address, a number
       def getaddress(host)
-        return super unless DNS.needed?(host)
+        return super unless Lookup.needed?(host)
 
         Polyphony.backend_address_resolve(host).first
       end

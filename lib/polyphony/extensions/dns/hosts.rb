@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Polyphony
-  module DNS
+  module DNSExtensions
     # Class methods of Socket that Ruby advises against, or that read tables of the system. They come
     # with stock Ruby's answers and warnings.
     module SocketHosts
       # @return [Array] name, aliases, family, packed addresses
       # @raise [SocketError]
       def gethostbyname(name)
-        return super unless DNS.needed?(name)
+        return super unless Lookup.needed?(name)
 
         Hosts.advise('Socket.gethostbyname is deprecated; use Addrinfo.getaddrinfo instead.')
         Hosts.find(name) { |info| Hosts.bytes(info) }
@@ -17,7 +17,7 @@ module Polyphony
       # @return [Array] name, aliases, family, packed addresses
       # @raise [SocketError]
       def gethostbyaddr(address, family = ::Socket::AF_INET)
-        return super unless (hints = DNS.hints(family, nil, nil, nil)) && DNS.may_wait?
+        return super unless (hints = Lookup.hints(family, nil, nil, nil)) && Lookup.may_wait?
 
         host = Polyphony.__gethostbyaddr__(address, hints.first)
         return super if host == false
@@ -29,7 +29,7 @@ module Polyphony
       # @return [Integer] port
       # @raise [SocketError]
       def getservbyname(service, protocol = 'tcp')
-        return super unless DNS.may_wait?
+        return super unless Lookup.may_wait?
 
         port = Polyphony.__getservbyname__(service, protocol)
         return super if port == false || (port.nil? && service.match?(/\A\s*[-+]?\d/)) # numbers pass
@@ -40,7 +40,7 @@ module Polyphony
       # @return [String] service
       # @raise [SocketError]
       def getservbyport(port, protocol = 'tcp')
-        return super unless port.is_a?(Integer) && DNS.may_wait?
+        return super unless port.is_a?(Integer) && Lookup.may_wait?
 
         name = Polyphony.__getservbyport__(port, protocol)
         return super if name == false
@@ -54,7 +54,7 @@ module Polyphony
       # @return [Array] name, aliases, family, addresses as numbers
       # @raise [SocketError]
       def gethostbyname(name)
-        return super unless DNS.needed?(name)
+        return super unless Lookup.needed?(name)
 
         Hosts.advise('TCPSocket.gethostbyname is deprecated; use Addrinfo.getaddrinfo instead.')
         Hosts.find(name, &:ip_address)

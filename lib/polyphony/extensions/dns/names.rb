@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Polyphony
-  module DNS
+  module DNSExtensions
     # Class method of Socket.
     module SocketNames
       # @param address [String, Array] packed, or as of IPSocket#addr
@@ -36,7 +36,7 @@ module Polyphony
       def addr(*reverse_lookup)
         return super unless Names.reverse?(self, reverse_lookup)
 
-        DNS.describe(local_address.to_sockaddr, true)
+        Lookup.describe(local_address.to_sockaddr, true)
       end
 
       # @param reverse_lookup [Boolean, Symbol, nil]
@@ -44,7 +44,7 @@ module Polyphony
       def peeraddr(*reverse_lookup)
         return super unless Names.reverse?(self, reverse_lookup)
 
-        DNS.describe(remote_address.to_sockaddr, true)
+        Lookup.describe(remote_address.to_sockaddr, true)
       end
     end
 
@@ -73,14 +73,14 @@ module Polyphony
       class << self
         # @!visibility private
         def lookup?(flags)
-          flags.is_a?(Integer) && flags & NUMBERS != NUMBERS && DNS.may_wait?
+          flags.is_a?(Integer) && flags & NUMBERS != NUMBERS && Lookup.may_wait?
         end
 
         # @!visibility private
         def reverse?(socket, arguments)
           return false if arguments.size > 1
 
-          DNS.reverse?(arguments.first, !socket.do_not_reverse_lookup) && DNS.may_wait?
+          Lookup.reverse?(arguments.first, !socket.do_not_reverse_lookup) && Lookup.may_wait?
         end
 
         # @!visibility private
@@ -106,7 +106,7 @@ module Polyphony
           return received unless received.is_a?(Array) && (sender = received[1])
 
           info = ::Addrinfo.getaddrinfo(sender[3], sender[1], sender[0], :DGRAM).first
-          sender[2] = DNS.name(info.to_sockaddr) || sender[3]
+          sender[2] = Lookup.name_of(info.to_sockaddr) || sender[3]
           received
         end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Polyphony
-  module DNS
+  module DNSExtensions
     # Where Ruby resolves a host through a fiber scheduler, it takes only numbers for the service, and no
     # address with a scope ("fe80::1%eth0"). So a service is made a number before, and a scope keeps
     # the scheduler out.
@@ -51,16 +51,16 @@ module Polyphony
         def numbers(args, places, type)
           places.each do |place|
             service = args[place]
-            args[place] = number(service, type) if service.is_a?(String) && DNS.needed?(nil, service)
+            args[place] = number(service, type) if service.is_a?(String) && Lookup.needed?(nil, service)
           end
         end
 
         # @!visibility private
         def with_scope(hosts, &block)
           scoped = hosts.any? { |host| host.is_a?(String) && host.include?('%') }
-          return yield unless scoped && Fiber.current_scheduler && DNS.may_wait?
+          return yield unless scoped && Fiber.current_scheduler && Lookup.may_wait?
 
-          Fiber.new(blocking: true, &block).resume
+          Lookup.without_scheduler(&block)
         end
 
         private
