@@ -71,7 +71,7 @@ module Polyphony
     # @param work [#call]
     # @return [nil]
     def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new).process { work.call }
+      (@pool ||= ThreadPool.new).process { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
