@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "io.h"
+#include "loading.h"
 
 /* ---- one operation ---------------------------------------------------------------------------- */
 
@@ -112,6 +113,7 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   int64_t result;
 
   if (backend_base_current()->try_only) return try_to_read(io, base, length);
+  if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   do {
     int fd = rb_io_descriptor(io);
     if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
