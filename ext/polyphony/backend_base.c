@@ -273,17 +273,19 @@ struct backend_base *backend_base_current(void) {
 
 static void hand_back(struct fiber_state *from, struct fiber_state *to);
 
+static void part(struct fiber_state *proxy, struct fiber_state *fiber) {
+  fiber->proxy = proxy->resumer = NULL;
+  hand_back(proxy, fiber);
+}
+
 /* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
  * one yielded back to it. The links between are then undone. */
 static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
   struct fiber_state *up = before;
 
   while (up && up != fiber) up = up->resumer;
-  for (; up && before != fiber; before = up) {
-    up = before->resumer;
-    up->proxy = before->resumer = NULL;
-    hand_back(before, up);
-  }
+  for (; up && before != fiber; before = up) part(before, up = before->resumer);
+  if (fiber->proxy) part(fiber->proxy, fiber);  /* user code switched by itself: nobody stands in for who runs */
   if (up || before->away || fiber->spun || fiber->root) return;
   fiber->resumer = before;
   before->proxy = fiber;
@@ -531,7 +533,7 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 }
 
 /* A generator it has resumed may still have what was meant for it. */
-static void update_links(struct backend_base *backend) {
+void backend_base_update_links(struct backend_base *backend) {
   if (!backend->open || backend->thread != rb_thread_current()) return;
   if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
@@ -581,7 +583,7 @@ bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
 }
 
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  update_links(fiber->backend);
+  backend_base_update_links(fiber->backend);
   return backend_base_withdraw(fiber, exception);
 }
 

@@ -86,6 +86,8 @@ void backend_base_note_root(void);
  * ThreadError on top of a wait: in a stock signal handler, an idle hook or a trace proc. */
 struct fiber_state *backend_base_fiber(struct backend_base *backend);
 bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would raise */
+/* Notes who runs, after a switch that was not ours: what was scheduled for it meanwhile is its own again. */
+void backend_base_update_links(struct backend_base *backend);
 
 /* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
  * Returns the value it was resumed with; backend->how says whether it is to be raised.

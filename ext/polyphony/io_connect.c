@@ -89,10 +89,10 @@ static int64_t connect_to(struct backend_base *backend, VALUE socket, VALUE addr
 }
 
 int64_t io_connect_packed(VALUE socket, VALUE packed) {
-  VALUE address = one_address(RSTRING_PTR(packed), RSTRING_LEN(packed));
-  int64_t result = connect_to(backend_base_current(), socket, (struct address *)RSTRING_PTR(address));
+  VALUE addresses = one_address(RSTRING_PTR(packed), RSTRING_LEN(packed));
+  int64_t result = connect_to(backend_base_current(), socket, RARRAY_AREF(addresses, 0));
 
-  RB_GC_GUARD(address);
+  RB_GC_GUARD(addresses);
   return result;
 }
 

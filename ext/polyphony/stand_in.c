@@ -70,26 +70,41 @@ static struct worker *get(VALUE self) {
 
 /* ---- in the stand-in -------------------------------------------------------------------------- */
 
+/* Its caller was switched to by somebody else, Fiber#raise for instance, and went on without it. It
+ * cannot end either, for Ruby would switch to the thread's first fiber. */
+static void retire(void) {
+  for (;;) {
+    rb_set_errinfo(Qnil);
+    int state;
+    enum resume_how how;
+    backend_base_wait(backend_base_current(), SWITCH_MUST_WAIT, "nothing", Qnil, &how, &state);
+    if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException))) rb_jump_tag(state);
+  }
+}
+
+static void unwind(void) { rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind)); }
+
 static void hand_over(struct request *request, enum event event, VALUE value) {
   request->event = event;
   request->value = value;
   rb_fiber_transfer(request->caller, 0, NULL);
 }
 
-static VALUE hand_over_and_return(struct request *request) {
+static VALUE ask(struct request *request) {
   hand_over(request, YIELDED, Qnil);
-  if (request->unwind) rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind));
+  if (request->unwind) unwind();
   return request->value;
 }
 
 static VALUE relay_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
-  struct request *request = (struct request *)data;
+  struct request *request = ((struct worker *)data)->request;
   (void)first, (void)blockarg;
 
+  if (!request) unwind();
   request->asked = NULL;
   request->yielded_count = argc;
   request->yielded = argv;
-  return hand_over_and_return(request);
+  return ask(request);
 }
 
 static struct worker *running_worker(void) {
@@ -104,9 +119,10 @@ VALUE stand_in_ask(VALUE (*function)(VALUE), VALUE argument) {
   struct worker *worker = running_worker();
 
   if (!worker) return function(argument);
+  if (!worker->request) unwind();
   worker->request->asked = function;
   worker->request->asked_argument = argument;
-  return hand_over_and_return(worker->request);
+  return ask(worker->request);
 }
 
 struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
@@ -115,15 +131,15 @@ struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
   return fiber;
 }
 
-static VALUE call_stock(struct request *request) {
-  const struct stand_in_call *call = request->call;
+static VALUE call_stock(struct worker *worker) {
+  const struct stand_in_call *call = worker->request->call;
   VALUE buffer, *argv = ALLOCV_N(VALUE, buffer, call->argc + 1), result;
 
   argv[0] = call->receiver;
   MEMCPY(argv + 1, call->argv, VALUE, call->argc);
-  if (request->with_block)
+  if (worker->request->with_block)
     result = rb_block_call_kw(call->method, id_bind_call, call->argc + 1, argv, relay_block,
-                              (VALUE)request, call->keywords);
+                              (VALUE)worker, call->keywords);
   else
     result = rb_funcallv_kw(call->method, id_bind_call, call->argc + 1, argv, call->keywords);
   ALLOCV_END(buffer);
@@ -131,22 +147,23 @@ static VALUE call_stock(struct request *request) {
 }
 
 static VALUE perform(VALUE argument) {
-  struct request *request = (struct request *)argument;
+  struct worker *worker = (struct worker *)argument;
+  struct request *request = worker->request;
 
-  return request->call ? call_stock(request) : request->function(request->argument);
+  return request->call ? call_stock(worker) : request->function(request->argument);
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */
 static void serve_one(struct worker *worker) {
-  struct request *request = worker->request;
   int state;
-  VALUE value = rb_protect(perform, (VALUE)request, &state), error = rb_errinfo();
+  VALUE value = rb_protect(perform, (VALUE)worker, &state), error = rb_errinfo();
+  bool killed = state && !RTEST(rb_obj_is_kind_of(error, rb_eException));
+  struct request *request = worker->request;
 
-  if (state && !RTEST(rb_obj_is_kind_of(error, rb_eException))) {
-    request->event = KILLED;
-    worker->request = NULL;
-    rb_jump_tag(state);
-  }
+  if (killed && request) request->event = KILLED;
+  worker->request = NULL;
+  if (killed) rb_jump_tag(state);
+  if (!request) retire();
   if (state) rb_set_errinfo(Qnil);
   hand_over(request, state ? RAISED : RETURNED, state ? error : value);
 }
@@ -202,10 +219,12 @@ struct job {
 };
 
 /* By transfer: a resume that finds no memory for a stack would leave the caller in the state of one that
- * is resuming another, to which Ruby never switches again. */
+ * is resuming another, to which Ruby never switches again. Back here, the stand-in stands for nobody: it
+ * may be hired by a generator next, before this fiber comes to a switchpoint. */
 static void resume(struct job *job) {
   if (job->request->event != NEW) job->request->event = RUNNING;
   rb_fiber_transfer(job->worker->fiber, 0, NULL);
+  backend_base_update_links(job->backend);
 }
 
 static VALUE call_block(struct request *request) {
@@ -224,6 +243,7 @@ static VALUE first_resume(VALUE argument) {
 /* Without memory for one more stack, others have to wait until the stock method is through. */
 static VALUE do_without(struct job *job) {
   rb_set_errinfo(Qnil);
+  job->worker->request = NULL;
   job->request->event = RETURNED;
   job->request->stackless = true;
   return Qnil;
@@ -240,7 +260,20 @@ static VALUE drive(VALUE argument) {
     job->request->value = call_block(job->request);
     resume(job);
   }
+  if (job->request->event == RUNNING)
+    rb_raise(eFiberError, "this fiber was switched to while it waits in a stock method");
   return Qnil;
+}
+
+/* Somebody else has switched to the caller. What the stand-in waits in is left, or it would take what others
+ * wait for. */
+static void abandon(struct worker *worker) {
+  struct fiber_state *fiber = fiber_state_of(worker->fiber);
+
+  worker->request = NULL;
+  if (fiber->resumer) fiber->resumer->proxy = NULL;
+  fiber->resumer = NULL;
+  if (fiber->backend) backend_base_schedule(fiber, rb_class_new_instance(0, NULL, eUnwind), RESUME_RAISE);
 }
 
 /* The block was left for good: so is the stock method, which cleans up. What it raises then is lost
@@ -252,9 +285,9 @@ static VALUE finish(VALUE argument) {
     job->request->unwind = true;
     resume(job);
   }
-  if (!job->request->stackless && (job->request->event == RETURNED || job->request->event == RAISED))
+  if (job->request->event == RUNNING) abandon(job->worker);
+  else if (!job->request->stackless && (job->request->event == RETURNED || job->request->event == RAISED))
     dismiss(job->backend, job->worker);
-  job->worker->request = NULL;
   return Qnil;
 }
 

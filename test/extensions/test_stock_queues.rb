@@ -124,9 +124,9 @@ class TestStockQueues < Polyphony::TestCase
     cancel_everywhere do |run|
       queue, taken = ::SizedQueue.new(2), []
       run.scenario { 5.times { taken << queue.pop } }
-      run.beside { 5.times { |i| queue << i; snooze } }
-      run.beside { taken << queue.pop until taken.size == 5 }
-      run.check { assert_equal [0, 1, 2, 3, 4], taken.sort }
+      run.beside { 5.times { |i| queue << i; snooze }; queue.close }
+      run.beside { while (item = queue.pop) do taken << item end }
+      run.check { assert_equal [0, 1, 2, 3, 4], taken.compact.sort }
     end
   end
 
@@ -135,9 +135,10 @@ class TestStockQueues < Polyphony::TestCase
     queue, got = ::Queue.new, []
     takers = Array.new(2) { |i| spin { got << [i, queue.pop] } }
     2.times { snooze }
-    late = spin { 3.times { snooze }; [spin { got << [:late, queue.pop] }, spin { 2.times { snooze }; 4.times { |i| queue << i } }] }
+    takers << spin { 3.times { snooze }; got << [:late, queue.pop] }
+    spin { 6.times { snooze }; 4.times { |i| queue << i } }
     got << [:main, queue.pop]
-    [*takers, *late.await].each(&:await)
+    takers.each(&:await)
     assert_equal [[0, 0], [1, 1], [:main, 2], [:late, 3]], got.sort_by(&:last)
   end
 
