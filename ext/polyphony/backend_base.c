@@ -1108,6 +1108,7 @@ static void reopen(struct backend_base *backend) {
   backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
+  select_forget_all(&backend->selects);
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
