@@ -4,6 +4,7 @@
  * function does not learn which module it was called through, so there is one for each. */
 #include "fifo.h"
 #include "io.h"
+#include "loading.h"
 #include "stand_in.h"
 
 enum { OWNERS_MAX = 64 };
@@ -65,7 +66,7 @@ static VALUE call_converted(const struct owner *owner, int argc, VALUE *argv, VA
 
 static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
   if (owner->turns) io_give_way();
-  bool wanted = owner->waits && stand_in_wanted_p();
+  bool wanted = owner->waits && stand_in_wanted_p() && !(RB_TYPE_P(self, T_FILE) && loading_p(self));
 
   if (!wanted && (owner->path < 0 || !stand_in_scheduled_p()))
     return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
