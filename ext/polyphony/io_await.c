@@ -480,7 +480,10 @@ static void raise_closed(struct fiber_state *fiber) {
                         RESUME_RAISE);
 }
 
+/* Once: the same descriptor may be let go of twice, before what is left in its buffer is written and
+ * after. */
 static void tell_closed(struct fiber_state *fiber) {
+  if (fiber->op_closed) return;
   fiber->op_closed = true;
   raise_closed(fiber);
 }
