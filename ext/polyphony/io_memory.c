@@ -136,7 +136,7 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
 
   if (length > PIPE_BUF) return -EAGAIN;
-  if (!io_quick_p(backend)) return -EAGAIN;
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
   if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
   ssize_t result = write(ready.fd, base, length);
   return result < 0 ? -errno : result;
