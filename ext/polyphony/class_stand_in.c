@@ -5,6 +5,7 @@
 #include <string.h>
 #include "fifo.h"
 #include "io.h"
+#include "loading.h"
 #include "stand_in.h"
 
 enum { OWNERS_MAX = 64 };
@@ -97,7 +98,8 @@ static VALUE call_converted(const struct owner *owner, int argc, VALUE *argv, VA
 
 static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
   if (owner->turns) io_give_way();
-  bool wanted = owner->waits && stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self);
+  bool wanted = owner->waits && stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self) &&
+                !(RB_TYPE_P(self, T_FILE) && loading_p(self));
 
   if (!wanted && (owner->path < 0 || !stand_in_scheduled_p()))
     return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);

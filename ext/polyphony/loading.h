@@ -8,7 +8,8 @@
 
 #include "polyphony.h"
 
-/* Whether a hook was called by require or load, to read this. */
+/* Whether the running hook or stock method was called by require or load, or by RubyGems on their behalf,
+ * to read this regular file. */
 bool loading_p(VALUE io);
 /* Bytes, or -errno. Stops the thread. */
 int64_t loading_read(int fd, char *base, size_t length);
