@@ -452,6 +452,8 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
+bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
+
 void io_give_way(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
 
