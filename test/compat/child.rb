@@ -19,7 +19,7 @@ module Polyphony
 
       def initialize(path)
         @file = File.new(path, File::WRONLY | File::APPEND | File::CREAT)
-        @pid = Process.pid
+        @pid = ::Process.pid
       end
 
       def start(test)
@@ -61,11 +61,11 @@ module Polyphony
 
       # A forked child that strays into the runner has nothing to say.
       def line(*fields)
-        STOCK_WRITE.bind_call(@file, "#{fields.join("\t")}\n") if Process.pid == @pid
+        STOCK_WRITE.bind_call(@file, "#{fields.join("\t")}\n") if ::Process.pid == @pid
       end
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
     end
 
@@ -122,7 +122,7 @@ module Polyphony
 end
 
 # No terminal is in reach of the tests, whoever started them, and the whole family can be ended at once.
-Process.setsid
+::Process.setsid
 source, record, skip, how = ARGV.shift(4)
 $LOAD_PATH.unshift("#{source}/tool/lib")
 require 'test/unit'
