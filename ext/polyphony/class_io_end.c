@@ -57,8 +57,6 @@ static VALUE IO_close_read(VALUE self) {
 /* The number stands for another file then. */
 static VALUE IO_reopen(int argc, VALUE *argv, VALUE self) {
   int fd = compat_descriptor(self);
-
-  drain(rb_io_get_write_io(self));
   VALUE result = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
   if (fd >= 0) io_release_waiters(fd);
   return result;

@@ -8,7 +8,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "attempt.h"
 #include "io.h"
+#include "loading.h"
+
+enum { QUICK_LENGTH = 1 << 20 };
 
 /* ---- one operation ---------------------------------------------------------------------------- */
 
@@ -112,6 +116,7 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   int64_t result;
 
   if (backend_base_current()->try_only) return try_to_read(io, base, length);
+  if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   do {
     int fd = rb_io_descriptor(io);
     if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
@@ -127,17 +132,30 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-/* What there is room for is written at once, without a switch, so that what a program prints, in an
- * ensure block for instance, is printed. (A pipe that is ready for writing has room for PIPE_BUF.)
- * Who does nothing else lets others run now and then. */
-static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
-  struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
+/* A tty cannot be asked before it is ready. */
+static int64_t attempt_now(struct op *op, struct attempt *attempt) {
+  int64_t result = attempt_op(op, attempt);
+  struct pollfd ready = { .fd = op->fd, .events = POLLOUT };
 
-  if (length > PIPE_BUF) return -EAGAIN;
-  if (!io_quick_p(backend)) return -EAGAIN;
-  if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
-  ssize_t result = write(ready.fd, base, length);
-  return result < 0 ? -errno : result;
+  if (result != ATTEMPT_WAIT || poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return result;
+  attempt->ready = true;
+  return attempt_op(op, attempt);
+}
+
+/* What there is room for is written at once, without a switch, so that what a program prints, in an
+ * ensure block for instance, is printed. Who does nothing else lets others run now and then. */
+static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
+  struct op op = { .kind = OP_WRITE, .fd = rb_io_descriptor(io) };
+  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
+  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
+
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
+  op.as.rw.base = (char *)base;
+  op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
+  op.as.rw.offset = -1;
+  int64_t result = attempt_now(&op, &attempt);
+  if (slot) slot->hints = attempt.hints;
+  return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE ? -EAGAIN : result;
 }
 
 static int64_t write_from(VALUE io, const char *base, size_t length, int64_t offset) {

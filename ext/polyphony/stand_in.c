@@ -312,7 +312,7 @@ static bool without_lines_p(VALUE error) {
 /* C functions alone ran in the stand-in: where they were called is not among its frames. So Ruby is
  * made to note them anew, here. An exception that was raised elsewhere first keeps its own. */
 static void raise_here(VALUE error, VALUE stand_in) {
-  bool ours = rb_attr_get(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
+  bool ours = fiber_state_noted(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
 
   if (ours && without_lines_p(error)) {
     rb_ivar_set(error, rb_intern("bt"), Qnil);

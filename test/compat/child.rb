@@ -27,7 +27,7 @@ module Polyphony
         @message = ''
         @started = now
         line('start', test.dump)
-        Beat.start if defined?(Beat)
+        Beat.start if beat?
       end
 
       # A test may have several outcomes, one of its own and one of its teardown: the worst counts.
@@ -40,7 +40,7 @@ module Polyphony
       end
 
       def finish(test)
-        gap = defined?(Beat) ? Beat.stop.round(3) : 0.0
+        gap = beat? ? Beat.stop.round(3) : 0.0
         line('end', test.dump, @verdict, (now - @started).round(3), gap, @message.b[0, 4000].dump)
       end
 
@@ -49,6 +49,10 @@ module Polyphony
       end
 
       private
+
+      def beat?
+        defined?(Beat) && Beat.on?
+      end
 
       def verdict(error)
         case error

@@ -26,6 +26,11 @@ module Polyphony
           @gap = 0.0
         end
 
+        # @return [Boolean] whether there is a beat
+        def on?
+          !@last.nil?
+        end
+
         def spin
           start
           Fiber.current.spin(:beat) do

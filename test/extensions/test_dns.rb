@@ -300,7 +300,13 @@ class TestDNS < Polyphony::TestCase
     "UDPSocket.new.tap { |s| s.do_not_reverse_lookup = false; s.bind('127.9.9.1', 0); s.send('hi', 0, '127.9.9.1', " \
       's.local_address.ip_port) }.recvfrom(9).then { |text, sender| [text, sender[2]] }' => ['hi', 'slow.test'],
     "Polyphony.backend_address_resolve('hang')" => ['127.0.0.1'],
-    "UDPSocket.new.then { |s| s.connect('127.0.0.1', 'hangserv'); s.remote_address.ip_port }" => 7
+    "UDPSocket.new.then { |s| s.connect('127.0.0.1', 'hangserv'); s.remote_address.ip_port }" => 7,
+    "UDPSocket.new.then { |s| s.connect('hang', 9); s.remote_address.ip_address }" => '127.0.0.1',
+    "UDPSocket.new.then { |s| s.bind('hang', 0); s.local_address.ip_address }" => '127.0.0.1',
+    "UDPSocket.new.send('', 0, 'hang', 9)" => 0,
+    "TCPServer.open('hang', 0) { |s| s.local_address.ip_address }" => '127.0.0.1',
+    "TCPServer.open('127.0.0.1', 0) { |s| TCPSocket.open('hang', s.local_address.ip_port) { |c| c.remote_address.ip_address } }" => '127.0.0.1',
+    "TCPServer.open('127.0.0.1', 0) { |s| Socket.tcp('hang', s.local_address.ip_port) { |c| c.remote_address.ip_address } }" => '127.0.0.1'
   }.freeze
 
   def test_other_fibers_go_on_while_the_resolver_hangs
@@ -330,24 +336,15 @@ class TestDNS < Polyphony::TestCase
     RUBY
   end
 
-  # Ruby asks our scheduler for the host.
-  def test_stock_sockets_find_the_name_through_the_scheduler
-    assert_equal "[\"127.0.0.1\", true, \"127.0.0.1\"]\n", with_slow_names(<<~'RUBY')
-      server = TCPServer.new('127.0.0.1', 0)
-      port = server.local_address.ip_port
-      found = spin do
-        meanwhile
-        host = TCPSocket.open('hang', port) { |socket| socket.remote_address.ip_address }
-        meanwhile
-        udp = UDPSocket.new
-        udp.connect('hang', 9)
-        late = move_on_after(60, with_value: true) do |scope|
+  def test_a_connect_of_stock_ruby_is_ended_while_it_asks_for_the_name
+    assert_equal "[:late, :late]\n", with_slow_names(<<~'RUBY')
+      connect = lambda do
+        move_on_after(60, with_value: :late) do |scope|
           spin { began; scope.cancel }
-          TCPSocket.open('hang', port)
+          TCPSocket.new('hang', 9)
         end
-        [host, late, udp.remote_address.ip_address]
       end
-      p found.await
+      p [connect.call, spin(&connect).await]
     RUBY
   end
 

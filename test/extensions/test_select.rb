@@ -465,8 +465,7 @@ class TestIOSelect < Polyphony::TestCase
       reader, writer = IO.pipe
       other, = IO.pipe
       fiber = spin { IO.select([reader, other]) }
-      snooze
-      snooze
+      snooze until fiber.state == :waiting
       before = descriptors.call.grep(/eventpoll/).size
       pid = fork do
         puts "child #{before - descriptors.call.grep(/eventpoll/).size}"
