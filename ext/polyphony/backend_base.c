@@ -273,17 +273,19 @@ struct backend_base *backend_base_current(void) {
 
 static void hand_back(struct fiber_state *from, struct fiber_state *to);
 
+static void part(struct fiber_state *proxy, struct fiber_state *fiber) {
+  fiber->proxy = proxy->resumer = NULL;
+  hand_back(proxy, fiber);
+}
+
 /* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
  * one yielded back to it. The links between are then undone. */
 static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
   struct fiber_state *up = before;
 
   while (up && up != fiber) up = up->resumer;
-  for (; up && before != fiber; before = up) {
-    up = before->resumer;
-    up->proxy = before->resumer = NULL;
-    hand_back(before, up);
-  }
+  for (; up && before != fiber; before = up) part(before, up = before->resumer);
+  if (fiber->proxy) part(fiber->proxy, fiber);  /* user code switched by itself: nobody stands in for who runs */
   if (up || before->away || fiber->spun || fiber->root) return;
   fiber->resumer = before;
   before->proxy = fiber;
@@ -671,10 +673,16 @@ static int64_t time_to_wait(struct backend_base *backend) {
 }
 
 /* Somebody may have called Thread#raise, or be about to: what is meant for the fiber that runs, or
- * for those that wait, is not to hit whoever runs next. */
+ * for those that wait, is not to hit whoever runs next.
+ *
+ * The signal with which Ruby ends another thread's system call is lost if that thread was just about
+ * to enter it (Thread#kill before a read). So Ruby up to 3.2 has a timer end the main thread's wait
+ * every 100 ms, and its own waits then send the signal again. Ours does so by giving way, which is
+ * the only such call there is for extensions, when it was ended and there is nothing to run. */
 static VALUE check_ints(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
+  if (!backend->runqueue.length) rb_thread_schedule();
   do {
     while (backend->interrupters) rb_thread_schedule();
     backend->interrupted = false;
@@ -867,7 +875,7 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
-  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+  if (next->how == RESUME_RAISE && !NIL_P(fiber_state_noted(next->value, id_source))) {
     next->fiber->incoming = Qundef;
     error = next->value;        /* of a child: it must not be lost */
   }
@@ -1074,7 +1082,9 @@ void backend_base_make_root(struct fiber_state *fiber) {
   set_root(backend, fiber);
 }
 
+/* Ruby makes the fiber that forked the thread's root, too: a generator has nobody to yield to then. */
 static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  if (fiber->resumer) fiber->resumer = fiber->resumer->proxy = NULL;
   fiber_state_abandon_others(fiber);
   backend_base_make_root(fiber);
   backend->current = fiber;
@@ -1097,11 +1107,15 @@ static void reopen(struct backend_base *backend) {
   backend->in_handler = backend->polling = backend->interrupted = false;
   backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
-  forget_waiting(backend);
+  while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
+  select_forget_all(&backend->selects);
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
+  list_remove(&fiber->scoped);
   rearm_scopes(backend, fiber);
+  list_each(node, &backend->scoped)
+    rearm_scopes(backend, list_entry(node, struct fiber_state, scoped));
 }
 
 void backend_base_after_fork(struct backend_base *backend) {

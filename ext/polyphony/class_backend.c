@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include "cancel_scope.h"
-#include "clock.h"
 #include "driver.h"
 #include "errors.h"
 #include "io.h"
@@ -316,20 +315,12 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   return io;
 }
 
-/* Half of the clock's range: centuries, and adding it to a deadline does not overflow. */
-static int64_t select_timeout(VALUE seconds) {
-  if (NIL_P(seconds)) return -1;
-  struct timespec interval = rb_time_timespec_interval(seconds);
-  if (interval.tv_sec >= INT64_MAX / 2 / NSEC_PER_SEC) return INT64_MAX / 2;
-  return interval.tv_sec * NSEC_PER_SEC + interval.tv_nsec;
-}
-
 static VALUE Op_select(int argc, VALUE *argv, VALUE self) {
   VALUE readables, writables, exceptables, timeout;
 
   (void)self;
   rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
-  return io_select(readables, writables, exceptables, select_timeout(timeout));
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 static VALUE Op_wait_event(VALUE self, VALUE raise) {
@@ -462,20 +453,16 @@ static VALUE Polyphony_verify_blocking_mode(VALUE self, VALUE io, VALUE blocking
   return io;
 }
 
-static VALUE Polyphony_release_waiters(VALUE self, VALUE io) {
-  int read_fd = fd_of(io, FD_READ), write_fd = fd_of(io, FD_WRITE);
-
-  (void)self;
-  io_release_waiters(read_fd);
-  if (write_fd != read_fd) io_release_waiters(write_fd);
-  return Qnil;
-}
-
 static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   (void)self;
   StringValue(bytes);
   fd_put_back(fd_of(io, FD_READ), RSTRING_PTR(bytes), RSTRING_LEN(bytes));
   return Qnil;
+}
+
+static VALUE Polyphony_ahead_p(VALUE self, VALUE io) {
+  (void)self;
+  return fd_ahead_count && fd_has_ahead(fd_of(io, FD_READ)) ? Qtrue : Qfalse;
 }
 
 static VALUE Polyphony_lookup_needed_p(VALUE self, VALUE host, VALUE service) {
@@ -546,8 +533,8 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
-  rb_define_module_function(mPolyphony, "__release_waiters__", Polyphony_release_waiters, 1);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
+  rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
   rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);
   rb_define_module_function(mPolyphony, "__gethostbyname__", Polyphony_gethostbyname, 1);
   rb_define_module_function(mPolyphony, "__gethostbyaddr__", Polyphony_gethostbyaddr, 2);

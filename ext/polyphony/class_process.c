@@ -4,6 +4,7 @@
  * The waiting is ours, on every fiber; reaping, errors and what concerns arguments are stock. */
 #include <errno.h>
 #include <sys/wait.h>
+#include "cancel_scope.h"
 #include "io.h"
 
 static VALUE eNoChild;          /* Errno::ECHILD */
@@ -164,6 +165,31 @@ static VALUE Process_last_status(VALUE self) {
   return last_status();
 }
 
+/* Made by setting the thread's, which is not the fiber's. */
+static VALUE Status_from_status_array(VALUE self, VALUE pair) {
+  struct backend_base *backend = backend_base_current();
+  VALUE array = rb_check_array_type(pair), before = backend_base_last_status(backend);
+
+  (void)self;
+  if (NIL_P(array) || RARRAY_LEN(array) != 2)
+    rb_raise(rb_eArgError, "expected [pid, raw status], got %"PRIsVALUE, rb_inspect(pair));
+  rb_last_status_set(NUM2INT(rb_ary_entry(array, 1)), NUM2PIDT(rb_ary_entry(array, 0)));
+  VALUE status = rb_last_status_get();
+  backend_base_show_status(backend, before);
+  return status;
+}
+
+static VALUE Polyphony_process_claim(VALUE self, VALUE pid, VALUE by) {
+  (void)self;
+  io_process_claim(NUM2INT(pid), NUM2INT(by));
+  return Qnil;
+}
+
+static VALUE Polyphony_clear_last_status(VALUE self) {
+  backend_base_show_status(backend_base_current(), Qnil);
+  return self;
+}
+
 static VALUE Polyphony_take_over_last_status(VALUE self) {
   rb_define_virtual_variable("$?", read_last_status, 0);
   return self;
@@ -182,6 +208,11 @@ static VALUE Polyphony_process_await(VALUE self, VALUE pid) {
   return Qnil;
 }
 
+static VALUE Polyphony_drop_limits(VALUE self) {
+  cancel_scope_drop_limits(backend_base_fiber(backend_base_current()));
+  return self;
+}
+
 void class_process_init(void) {
   VALUE process = rb_define_module_under(mPolyphony, "ProcessExtensions");
   VALUE status = rb_define_module_under(process, "Status");
@@ -196,8 +227,12 @@ void class_process_init(void) {
   rb_define_method(process, "waitall", Process_waitall, 0);
   rb_define_method(process, "last_status", Process_last_status, 0);
   rb_define_method(status, "wait", Status_wait, -1);
+  rb_define_method(status, "from_status_array", Status_from_status_array, 1);
   rb_define_module_function(mPolyphony, "__process_wait__", Polyphony_process_wait, 2);
   rb_define_module_function(mPolyphony, "__take_over_last_status__",
                             Polyphony_take_over_last_status, 0);
+  rb_define_module_function(mPolyphony, "__clear_last_status__", Polyphony_clear_last_status, 0);
+  rb_define_module_function(mPolyphony, "__process_claim__", Polyphony_process_claim, 2);
+  rb_define_module_function(mPolyphony, "__drop_limits__", Polyphony_drop_limits, 0);
   rb_define_module_function(mPolyphony, "__process_await__", Polyphony_process_await, 1);
 }

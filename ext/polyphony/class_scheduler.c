@@ -14,8 +14,8 @@ static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
-  (void)self, (void)blocker;
-  scheduler_unblock(fiber);
+  (void)self;
+  scheduler_unblock(blocker, fiber);
   return Qnil;
 }
 
@@ -33,11 +33,11 @@ static VALUE Scheduler_io_wait(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Scheduler_io_select(int argc, VALUE *argv, VALUE self) {
-  VALUE sets[4];
-  (void)self;
+  VALUE readables, writables, exceptables, timeout;
 
-  rb_scan_args(argc, argv, "13", &sets[0], &sets[1], &sets[2], &sets[3]);
-  return io_select(sets[0], sets[1], sets[2], io_period(sets[3]));
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 /* ---- reading and writing ---------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
 
 static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
   (void)self;
-  return io_process_wait(NUM2PIDT(pid), NUM2INT(flags));
+  return io_process_wait_hook(NUM2PIDT(pid), NUM2INT(flags));
 }
 
 static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
@@ -136,14 +136,6 @@ static VALUE Scheduler_s_install(VALUE klass) {
   return klass;
 }
 
-/* What Mutex#sleep does, which has to have the mutex again in the end. */
-static VALUE yield_nothing(VALUE nothing) { return rb_yield(nothing); }
-
-static VALUE Scheduler_s_relocking(VALUE klass, VALUE mutex) {
-  (void)klass;
-  return scheduler_relocking(mutex, yield_nothing, Qnil);
-}
-
 /* ---- probing ---------------------------------------------------------------------------------- */
 
 #ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
@@ -166,10 +158,10 @@ static void probe_order(void) { offset_first = false; }
 #endif
 
 void class_scheduler_init(void) {
+  scheduler_init();
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
-  rb_define_singleton_method(cScheduler, "__relocking", Scheduler_s_relocking, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);

@@ -2,13 +2,28 @@
  *
  * In C, because a method written in Ruby would have its own $_ and its own lines in backtraces. A C
  * function does not learn which module it was called through, so there is one for each. */
+#include <string.h>
+#include "fifo.h"
+#include "io.h"
+#include "loading.h"
 #include "stand_in.h"
 
 enum { OWNERS_MAX = 64 };
 
+enum last_line { KEEPS, SETS, SETS_IN_BLOCK };
+
+/* What must be in Ruby's buffer of the IO for a method not to wait. */
+enum need { UNKNOWN, BYTE, CHARACTER, LINE, LENGTH };
+
+enum { LONGEST_CHARACTER = 8 };
+
 struct owner {
   VALUE stock;                  /* Hash: name => UnboundMethod */
-  VALUE last_line;              /* Hash: names of methods that set $_ */
+  enum last_line last_line;     /* what the methods do to $_ */
+  enum need need;
+  int text, path;               /* which argument is written with to_s, and which names a file; or -1 */
+  bool turns;                   /* they do not switch unless they have to wait */
+  bool waits;
 };
 
 static struct owner owners[OWNERS_MAX];
@@ -18,21 +33,81 @@ static void set_last_line(int argc, const VALUE *argv) {
   if (argc > 0) rb_lastline_set(argv[0]);
 }
 
-static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
-  if (!stand_in_wanted_p()) return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+/* Objects are asked for what they are in the fiber of the caller, as they would be without us. */
+static void convert(const struct owner *owner, int argc, const VALUE *from, VALUE *to) {
+  MEMCPY(to, from, VALUE, argc);
+  if (owner->path >= 0 && owner->path < argc) to[owner->path] = rb_get_path(from[owner->path]);
+  if (owner->text >= 0 && owner->text < argc) to[owner->text] = rb_obj_as_string(from[owner->text]);
+}
 
-  VALUE name = ID2SYM(rb_frame_this_func());
-  bool sets = RTEST(rb_hash_aref(owner->last_line, name));
+static VALUE call_stock(VALUE call) { return stand_in_call((struct stand_in_call *)call); }
+
+static VALUE raise_at_end(VALUE nothing, VALUE error) {
+  rb_lastline_set(nothing);
+  rb_exc_raise(error);
+}
+
+static VALUE call_in_stand_in(const struct owner *owner, struct stand_in_call *call) {
+  bool in_block = owner->last_line == SETS_IN_BLOCK && rb_block_given_p();
+
+  if (in_block) call->before_block = set_last_line;
+  if (owner->last_line != SETS) {
+    VALUE result = stand_in_call(call);
+    if (in_block) rb_lastline_set(Qnil);
+    return result;
+  }
+  VALUE line = rb_rescue2(call_stock, (VALUE)call, raise_at_end, Qnil, rb_eEOFError, (VALUE)0);
+  rb_lastline_set(line);
+  return line;
+}
+
+/* With the usual end of a line, and at most keywords. */
+static bool plain_line_p(int argc) {
+  return rb_rs == rb_default_rs && (argc == 0 || (argc == 1 && rb_keyword_given_p()));
+}
+
+static bool at_hand_p(enum need need, int argc, const VALUE *argv, VALUE io) {
+  size_t length;
+  const char *bytes = need == UNKNOWN ? NULL : compat_read_buffer(io, &length);
+
+  if (!bytes) return false;
+  switch (need) {
+    case BYTE: return true;
+    case CHARACTER: return length >= LONGEST_CHARACTER && compat_plain_p(io);
+    case LINE: return plain_line_p(argc) && memchr(bytes, '\n', length) && compat_plain_p(io);
+    case LENGTH: return argc > 0 && FIXNUM_P(argv[0]) && FIX2LONG(argv[0]) <= (long)length;
+    default: return false;
+  }
+}
+
+static VALUE call_converted(const struct owner *owner, int argc, VALUE *argv, VALUE self, bool wanted) {
+  ID name = rb_frame_this_func();
+
+  if (owner->path >= 0 && owner->path < argc && fifo_p(argv[owner->path]))
+    return fifo_call(name, argc, argv);
+  if (!wanted) return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
   struct stand_in_call call = {
-    .method = rb_hash_aref(owner->stock, name),
+    .method = rb_hash_aref(owner->stock, ID2SYM(name)),
     .receiver = self,
     .argc = argc,
     .argv = argv,
     .keywords = rb_keyword_given_p(),
-    .before_block = sets ? set_last_line : NULL,
   };
-  VALUE result = stand_in_call(&call);
-  if (sets) rb_lastline_set(rb_block_given_p() ? Qnil : result);
+  return call_in_stand_in(owner, &call);
+}
+
+static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
+  if (owner->turns) io_give_way();
+  bool wanted = owner->waits && stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self) &&
+                !(RB_TYPE_P(self, T_FILE) && loading_p(self));
+
+  if (!wanted && (owner->path < 0 || !stand_in_scheduled_p()))
+    return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+  if (owner->path < 0 && owner->text < 0) return call_converted(owner, argc, argv, self, wanted);
+  VALUE memory, *converted = ALLOCV_N(VALUE, memory, argc);
+  convert(owner, argc, argv, converted);
+  VALUE result = call_converted(owner, argc, converted, self, wanted);
+  ALLOCV_END(memory);
   return result;
 }
 
@@ -57,9 +132,7 @@ static struct owner *owner_new(void) {
     rb_raise(rb_eRuntimeError, "stand-ins for more than %d modules: raise OWNERS_MAX", OWNERS_MAX);
   struct owner *owner = &owners[owner_count++];
   owner->stock = rb_hash_new();
-  owner->last_line = rb_hash_new();
   rb_gc_register_address(&owner->stock);
-  rb_gc_register_address(&owner->last_line);
   return owner;
 }
 
@@ -77,20 +150,46 @@ static bool defined_p(VALUE module, VALUE name) {
          RTEST(rb_funcall(module, rb_intern("private_method_defined?"), 1, name));
 }
 
+static enum last_line last_line_option(VALUE value) {
+  if (value == Qundef || !RTEST(value)) return KEEPS;
+  return value == Qtrue ? SETS : SETS_IN_BLOCK;
+}
+
+static enum need need_option(VALUE value) {
+  static const char *const names[] = { "byte", "character", "line", "length" };
+
+  if (value == Qundef) return UNKNOWN;
+  for (int i = 0; i < 4; i++) if (rb_sym2id(value) == rb_intern(names[i])) return BYTE + i;
+  rb_raise(rb_eArgError, "needs: must be :byte, :character, :line or :length, got %"PRIsVALUE, value);
+}
+
+static int index_option(VALUE value) { return value == Qundef ? -1 : NUM2INT(value); }
+
+static void take_options(struct owner *owner, VALUE options) {
+  ID keywords[] = { rb_intern("last_line"), rb_intern("needs"), rb_intern("text"), rb_intern("path"),
+                    rb_intern("turns"), rb_intern("waits") };
+  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef, Qundef };
+
+  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 6, values);
+  owner->last_line = last_line_option(values[0]);
+  owner->need = need_option(values[1]);
+  owner->text = index_option(values[2]);
+  owner->path = index_option(values[3]);
+  owner->turns = values[4] == Qtrue;
+  owner->waits = values[5] != Qfalse;   /* Qundef: not given */
+}
+
 /* Names that this Ruby does not have are left out. */
 static VALUE StandIn_for(int argc, VALUE *argv, VALUE self) {
-  VALUE module, names, options, sets = Qnil;
-  ID keywords[] = { rb_intern("last_line") };
+  VALUE module, names, options;
 
   rb_scan_args(argc, argv, "1*:", &module, &names, &options);
-  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 1, &sets);
   struct owner *owner = owner_new();
+  take_options(owner, options);
   VALUE before = rb_module_new();
   for (long i = 0; i < RARRAY_LEN(names); i++) {
     VALUE name = RARRAY_AREF(names, i);
-    if (!defined_p(module, name)) continue;
-    define(before, module, owner, name);
-    if (sets == Qtrue) rb_hash_aset(owner->last_line, name, Qtrue);
+    if (defined_p(module, name)) define(before, module, owner, name);
   }
   rb_prepend_module(module, before);
   (void)self;
@@ -100,6 +199,11 @@ static VALUE StandIn_for(int argc, VALUE *argv, VALUE self) {
 static VALUE StandIn_wanted_p(VALUE self) {
   (void)self;
   return stand_in_wanted_p() ? Qtrue : Qfalse;
+}
+
+static VALUE StandIn_possible_p(VALUE self) {
+  (void)self;
+  return stand_in_scheduled_p() || stand_in_wanted_p() ? Qtrue : Qfalse;
 }
 
 static VALUE StandIn_call(int argc, VALUE *argv, VALUE self) {
@@ -127,6 +231,7 @@ void class_stand_in_init(void) {
   VALUE module = rb_const_get(mPolyphony, rb_intern("StandIn"));
   rb_define_singleton_method(module, "for", StandIn_for, -1);
   rb_define_singleton_method(module, "wanted?", StandIn_wanted_p, 0);
+  rb_define_singleton_method(module, "possible?", StandIn_possible_p, 0);
   rb_define_singleton_method(module, "call", StandIn_call, -1);
   rb_define_singleton_method(module, "run", StandIn_run, 0);
 }

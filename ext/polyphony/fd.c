@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "pipe.h"
 #include "fd.h"
+#include "io.h"
 #include "list.h"
+#include "pipe.h"
+#include "stand_in.h"
 
 /* ---- from object to descriptor --------------------------------------------------------------- */
 
@@ -35,8 +37,15 @@ int fd_of(VALUE io, enum fd_direction direction) {
   io = unwrap(io);
   if (direction == FD_READ) return rb_io_descriptor(io);
   VALUE write_io = rb_io_get_write_io(io);
+  fd_drain(write_io);
   rb_io_flush(write_io);        /* what was printed before comes before */
   return rb_io_descriptor(write_io);
+}
+
+void fd_drain(VALUE io) {
+  if (!compat_unwritten_p(io)) return;
+  if (stand_in_wanted_p()) stand_in_run(io_drain, io);
+  else if (stand_in_scheduled_p()) io_drain(io);
 }
 
 /* ---- read-ahead ------------------------------------------------------------------------------ */

@@ -14,6 +14,9 @@ enum fd_direction { FD_READ, FD_WRITE };
 /* IO, Polyphony::Pipe, an object with @io or to_io, or an Integer. Raises IOError when closed,
  * TypeError otherwise. Writes Ruby has buffered for it are flushed first when writing. */
 int fd_of(VALUE io, enum fd_direction direction);
+/* Writes what Ruby has buffered for an IO, so that it need not wait when it flushes. An error is left
+ * for Ruby to meet. Switches if it has to wait. */
+void fd_drain(VALUE io);
 
 /* Bytes that arrived for a read nobody waits for any more. Regular files are wound back instead.
  * Never raises. */

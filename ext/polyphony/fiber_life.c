@@ -253,7 +253,7 @@ static VALUE take_late_errors(struct fiber_state *fiber) {
   VALUE error, more = Qnil;
 
   while ((error = backend_base_shift_exception(fiber)) != Qundef) {
-    if (NIL_P(rb_attr_get(error, id_source)) || error == fiber->result) continue;
+    if (NIL_P(fiber_state_noted(error, id_source)) || error == fiber->result) continue;
     if (!fiber->failed) set_failure(fiber, error);
     else rb_ary_push(NIL_P(more) ? (more = rb_ary_new()) : more, error);
   }
@@ -273,7 +273,7 @@ VALUE fiber_life_end_children(struct fiber_state *main, bool take_late) {
   VALUE first = fiber_life_shut_down_children(main, main->graceful, &order), error;
 
   while ((error = backend_base_shift_exception(main)) != Qundef)
-    if (take_late && NIL_P(first) && !NIL_P(rb_attr_get(error, id_source))) first = error;
+    if (take_late && NIL_P(first) && !NIL_P(fiber_state_noted(error, id_source))) first = error;
   return first;
 }
 

@@ -16,6 +16,8 @@
 struct backend_base;
 struct op;
 struct place;
+struct relocking;
+struct worker;
 
 struct waitlist {               /* see waitlist.h */
   struct list parked;           /* by fiber_state.parked, longest waiting first */
@@ -46,11 +48,13 @@ struct fiber_state {
   bool independent : 1;         /* made by Fiber.schedule: the thread waits for its end */
   bool blocked : 1;             /* waits to be unblocked, see scheduler.h */
   bool unblocked : 1;           /* has been, and does not know yet */
+  bool signalled : 1;           /* by the condition variable it waits for */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
   struct fiber_state *resumer;  /* who was running when this one turned up; or NULL */
   struct fiber_state *proxy;    /* the other way round */
+  struct worker *worker;        /* of a stand-in, see stand_in.c; or NULL */
 
   /* runqueue.c */
   bool queued;
@@ -73,7 +77,8 @@ struct fiber_state {
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
-  VALUE relocks;                /* the Mutex that Mutex#sleep will lock again, or Qnil */
+  struct relocking *relocking;  /* what it locks whatever comes, see scheduler.h; or NULL */
+  VALUE condition;              /* Ruby's ConditionVariable it is in a wait of, or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
   unsigned shields;             /* how many of them are shields */
@@ -97,6 +102,8 @@ struct fiber_state {
   struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
 
+extern VALUE cFiberState;       /* of the wrapping objects */
+
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
 
 /* What a fiber's stack and frames cost beside the Ruby objects: told to the GC for spun fibers, or
@@ -117,6 +124,11 @@ struct fiber_state *fiber_state_lookup(VALUE fiber);
 struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping object */
 /* Drops what is remembered for quick look-up, when a fiber has ended. */
 void fiber_state_forget(struct fiber_state *state);
+
+/* An object (an exception) remembers a Fiber, or Qnil, under a hidden name. It is the record that is
+ * kept, so that the object can still be marshalled: a Fiber cannot be. */
+void fiber_state_note(VALUE object, ID name, VALUE fiber);
+VALUE fiber_state_noted(VALUE object, ID name);         /* the Fiber, or Qnil */
 
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);

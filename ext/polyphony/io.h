@@ -23,13 +23,13 @@ struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, in
  * it, an orphanable call may have settled with -ECANCELED: the caller makes a new one.)
  * On return the caller releases the op. subject: what the fiber waits for, in reports. */
 int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject);
-/* The same for a caller who keeps count of bytes: if the kernel had done the op already, its result is
- * returned, and the exception is delivered at the fiber's next switchpoint. */
-int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject);
 /* The same until a time on the clock of backend_base_now (CLOCK_NEVER: no limit). -ETIMEDOUT when it
  * is over and the op has come to nothing. */
 int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subject, int64_t deadline);
-/* As io_await, and releases the op. */
+/* The same for a caller who keeps count of bytes: if the kernel had done the op already, its result is
+ * returned, and the exception is delivered at the fiber's next switchpoint. */
+int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject);
+/* io_await, and releases the op. */
 int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject);
 
 /* A multishot op: submits it if it is idle, waits for its next shot; false when it has settled and
@@ -50,6 +50,9 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
 /* The same until that time; 0 when it is over. */
 int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE subject,
                         int64_t deadline);
+/* The same for so many nanoseconds (negative: for ever); 0 when they are over. */
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject);
 
 /* Whether bytes or a socket that a cancelled operation had got are there to be taken: then who waits to
  * read need not wait. Neither switches nor raises. */
@@ -81,6 +84,9 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
+/* Writes what Ruby has buffered, as long as it can. For fd_drain: it may have to lock, which only
+ * fibers can where Ruby asks the scheduler. */
+VALUE io_drain(VALUE io);
 
 /* io_socket.c, io_accept.c, io_connect.c */
 VALUE io_send(VALUE io, VALUE buffer, int flags);
@@ -135,6 +141,7 @@ VALUE io_sleep(int64_t nanoseconds);                   /* negative: for ever; re
 VALUE io_timer_loop(int64_t period);                   /* yields at a fixed rate */
 int64_t io_period(VALUE seconds);                      /* of a timeout: nil -1, negative 0; raises */
 int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not a duration */
+int64_t io_interval(VALUE seconds);                    /* as IO.select takes them: nil -1; raises as stock */
 
 /* io_process.c */
 VALUE io_waitpid(int pid);                             /* [pid, raw status] */
@@ -142,6 +149,9 @@ VALUE io_waitpid(int pid);                             /* [pid, raw status] */
  * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
  * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
 VALUE io_process_wait(int pid, int flags);
+/* The same for stock methods, called by a scheduler's process_wait: no switchpoint if it need not wait,
+ * and if system is cut short, its child is reaped when it ends. */
+VALUE io_process_wait_hook(int pid, int flags);
 /* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
 void io_process_await(int pid);
 int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */

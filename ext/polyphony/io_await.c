@@ -443,7 +443,16 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
   return io_wait_ready_until(backend, fd, events, subject, CLOCK_NEVER);
 }
 
+int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
+                      VALUE subject) {
+  int64_t deadline = timeout < 0 ? CLOCK_NEVER : backend_base_now(backend) + timeout;
+
+  return io_wait_ready_until(backend, fd, events, subject, deadline);
+}
+
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
+
+bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
 
 void io_give_way(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
@@ -452,8 +461,6 @@ void io_give_way(void) {
   if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
 }
 
-bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
-
 /* ---- closing -------------------------------------------------------------------------------- */
 
 static void raise_closed(struct fiber_state *fiber) {
@@ -461,7 +468,10 @@ static void raise_closed(struct fiber_state *fiber) {
                         RESUME_RAISE);
 }
 
+/* Once: the same descriptor may be let go of twice, before what is left in its buffer is written and
+ * after. */
 static void tell_closed(struct fiber_state *fiber) {
+  if (fiber->op_closed) return;
   fiber->op_closed = true;
   raise_closed(fiber);
 }

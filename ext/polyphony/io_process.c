@@ -24,7 +24,8 @@
 #include "io.h"
 
 #define WATCH_STACK (64 * 1024)
-#define PAUSE 1000000          /* ns */
+#define PAUSE 1000000           /* ns */
+#define PATIENCE 5              /* pauses */
 
 /* ---- watches --------------------------------------------------------------------------------- */
 
@@ -284,21 +285,6 @@ static bool ended_p(VALUE status) {
   return WIFEXITED(raw) || WIFSIGNALED(raw);
 }
 
-/* What is kept under a number that is a child's now was another's. */
-static VALUE look(int pid, int flags) {
-  VALUE status = pid == -1 ? take_kept(pid) : Qnil;
-
-  if (!NIL_P(status)) return status;
-  while (!NIL_P(status = reap(pid, flags))) {
-    int reaped = io_process_pid(status);
-    VALUE before = take_kept(reaped > 0 ? reaped : pid);
-    if (reaped < 0) return NIL_P(before) ? status : before;
-    if (pid > 0 || !claimed_p(reaped) || !ended_p(status)) break;
-    io_process_keep(status);
-  }
-  return status;
-}
-
 /* The child with news; 0 if there is none, or -errno. Reaps nothing. */
 static int peek(int pid, int flags) {
   struct watch watch = watch_for(pid, flags);
@@ -321,21 +307,63 @@ static bool detached_p(int pid) {
   return false;
 }
 
+/* What is kept under a number that is a child's now was another's. */
+static VALUE look_for(int pid, int flags) {
+  VALUE status = reap(pid, flags), before = NIL_P(status) ? Qnil : take_kept(pid);
+
+  return NIL_P(before) || io_process_pid(status) > 0 ? status : before;
+}
+
+/* Any child, or any of a group. *others: the next one is a thread's, which is about to reap it. */
+static VALUE look_around(int pid, int flags, bool *others) {
+  VALUE status = pid == -1 ? take_kept(pid) : Qnil;
+  int next = 0;
+
+  while (NIL_P(status) && (next = peek(pid, flags)) > 0) {
+    if ((*others = detached_p(next))) return Qnil;
+    status = look_for(next, flags);
+    if (!NIL_P(status) && io_process_pid(status) < 0) status = Qnil;  /* another thread was first */
+    if (NIL_P(status) || !claimed_p(next) || !ended_p(status)) continue;
+    io_process_keep(status);
+    status = Qnil;
+  }
+  return next < 0 ? reap(pid, flags) : status;          /* ECHILD and the like are stock's to tell */
+}
+
+static VALUE look(int pid, int flags, bool *others) {
+  *others = false;
+  return pid > 0 ? look_for(pid, flags) : look_around(pid, flags, others);
+}
+
+/* A thread that is about to reap its child is left some time for it: there may be others behind. */
+static VALUE look_without_waiting(int pid, int flags) {
+  struct timeval pause = { .tv_usec = PAUSE / 1000 };
+  bool others;
+  VALUE status = look(pid, flags, &others);
+
+  for (int i = 0; others && i < PATIENCE; i++) {
+    rb_thread_wait_for(pause);
+    status = look(pid, flags, &others);
+  }
+  return status;
+}
+
 struct process_wait {
   int pid, flags;
+  bool in_turn;
 };
 
 static VALUE wait_for_child(VALUE argument) {
   struct process_wait *wait = (struct process_wait *)argument;
-  VALUE status = Qnil;
+  VALUE status;
+  bool others;
 
-  io_snooze(backend_base_current());
-  for (;;) {
-    bool others = wait->pid <= 0 && detached_p(peek(wait->pid, wait->flags));
-    if (!others && !NIL_P(status = look(wait->pid, wait->flags))) return status;
+  if (wait->in_turn) io_snooze(backend_base_current());
+  while (NIL_P(status = look(wait->pid, wait->flags, &others))) {
     if (others) pause_a_while();
     else await_child(wait->pid, wait->flags);
   }
+  return status;
 }
 
 static VALUE end_claim(VALUE pid) {
@@ -343,13 +371,54 @@ static VALUE end_claim(VALUE pid) {
   return Qnil;
 }
 
-VALUE io_process_wait(int pid, int flags) {
-  struct process_wait wait = { pid, flags };
-
+/* Claimed before any switch: from the moment on that it is asked for, the status is this fiber's. */
+static VALUE process_wait(struct process_wait *wait) {
   backend_base_keeps_statuses = true;
-  if (flags & WNOHANG) return look(pid, flags);
-  io_process_claim(pid, 1);
-  return rb_ensure(wait_for_child, (VALUE)&wait, end_claim, (VALUE)pid);
+  if (wait->flags & WNOHANG) return look_without_waiting(wait->pid, wait->flags);
+  io_process_claim(wait->pid, 1);
+  return rb_ensure(wait_for_child, (VALUE)wait, end_claim, (VALUE)wait->pid);
+}
+
+VALUE io_process_wait(int pid, int flags) {
+  return process_wait(&(struct process_wait){ pid, flags, true });
+}
+
+/* Whether the child has a pid that nobody knows: that of system, and of a command that spawn could not
+ * run. The first frame is the hook's. */
+static bool nameless_p(void) {
+  VALUE frames[2];
+  int lines[2];
+
+  if (rb_profile_frames(0, 2, frames, lines) < 2) return false;
+  VALUE name = rb_profile_frame_method_name(frames[1]);
+  if (NIL_P(name)) return false;
+  return strcmp(StringValueCStr(name), "system") == 0 || strcmp(StringValueCStr(name), "spawn") == 0;
+}
+
+static VALUE detach(VALUE pid) { return rb_detach_process((rb_pid_t)pid); }
+
+/* A child that nobody can wait for any more would be a zombie to the end of the program. */
+static void let_go(int pid) {
+  VALUE error = rb_errinfo();
+  int state;
+
+  if (!RTEST(rb_obj_is_kind_of(error, rb_eException)) || !nameless_p()) return;
+  rb_protect(detach, (VALUE)pid, &state);
+  rb_set_errinfo(error);
+}
+
+static VALUE process_wait_body(VALUE argument) {
+  return process_wait((struct process_wait *)argument);
+}
+
+VALUE io_process_wait_hook(int pid, int flags) {
+  struct process_wait wait = { pid, flags, false };
+  int state;
+  VALUE status = rb_protect(process_wait_body, (VALUE)&wait, &state);
+
+  if (!state) return status;
+  let_go(pid);
+  rb_jump_tag(state);
 }
 
 void io_process_await(int pid) {

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -221,66 +220,6 @@ VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket) {
   struct feed feed = { receiver, method };
 
   return each_chunk(io, FIRST_CHUNK, socket, feed_chunk, &feed);
-}
-
-/* ---- for Ruby's own buffers ------------------------------------------------------------------- */
-
-static int64_t memory_op(enum op_kind kind, VALUE io, char *base, size_t length, int64_t offset) {
-  struct backend_base *backend = backend_base_current();
-
-  /* What is due is raised before anything is done: a busy stream could put it off for ever. */
-  if (backend_base_raising_p(backend_base_fiber(backend))) io_snooze(backend);
-  struct op *op = io_op(backend, kind, rb_io_descriptor(io));
-  op->as.rw.base = base;
-  op->as.rw.len = length;
-  op->as.rw.offset = offset < 0 ? -1 : offset;
-  int64_t result = io_await_firmly(backend, op, io);
-  loop_release_op(&backend->loop, op);
-  return result;
-}
-
-/* For read_nonblock, which has set O_NONBLOCK. */
-static int64_t try_to_read(VALUE io, char *base, size_t length) {
-  ssize_t result = read(rb_io_descriptor(io), base, length);
-
-  return result < 0 ? -errno : result;
-}
-
-int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
-  int64_t result;
-
-  if (backend_base_current()->try_only) return try_to_read(io, base, length);
-  do {
-    int fd = rb_io_descriptor(io);
-    if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
-      io_snooze(backend_base_current());
-      size_t taken = fd_take_ahead(rb_io_descriptor(io), base, length);
-      if (taken > 0) return (int64_t)taken;
-    }
-    result = memory_op(OP_READ, io, base, length, offset);
-  } while (result == -ECANCELED);       /* somebody has given bytes back */
-  return result;
-}
-
-/* What there is room for is written at once, without a switch, so that what a program prints, in an
- * ensure block for instance, is printed. (A pipe that is ready for writing has room for PIPE_BUF.)
- * Who does nothing else lets others run now and then. */
-static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
-  struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
-
-  if (length > PIPE_BUF) return -EAGAIN;
-  if (!backend_base_quick_p(backend)) return -EAGAIN;
-  if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
-  ssize_t result = write(ready.fd, base, length);
-  return result < 0 ? -errno : result;
-}
-
-int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset) {
-  if (offset < 0) {
-    int64_t result = write_at_once(backend_base_current(), io, base, length);
-    if (result != -EAGAIN && result != -EINTR) return result;
-  }
-  return memory_op(OP_WRITE, io, (char *)base, length, offset);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

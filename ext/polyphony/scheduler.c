@@ -1,12 +1,13 @@
 /* scheduler.c - see scheduler.h */
 #include <errno.h>
 #include <poll.h>
-#include "clock.h"
 #include "fiber_life.h"
 #include "io.h"
 #include "scheduler.h"
+#include "stand_in.h"
 
 VALUE cScheduler;
+static VALUE cMutex, cQueue, cSizedQueue;      /* Ruby's own */
 static bool everywhere;
 
 bool scheduler_ours_p(void) {
@@ -15,15 +16,31 @@ bool scheduler_ours_p(void) {
   return !NIL_P(scheduler) && RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
 }
 
+bool scheduler_foreign_p(void) {
+  VALUE scheduler = rb_fiber_scheduler_current();
+
+  return !NIL_P(scheduler) && !RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+}
+
 void scheduler_install_here(void) {
   if (everywhere && NIL_P(rb_fiber_scheduler_get()))
     rb_fiber_scheduler_set(rb_class_new_instance(0, NULL, cScheduler));
+}
+
+/* While there was none, Ruby told the thread instead of those that wait for a lock or a queue: they look
+ * again. */
+static void let_all_look_again(struct backend_base *backend) {
+  list_each(node, &backend->waiting) {
+    struct fiber_state *fiber = list_entry(node, struct fiber_state, waiting);
+    if (fiber->blocked) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  }
 }
 
 void scheduler_come_back(struct backend_base *backend) {
   backend->unscheduled = false;         /* first, for setting one is a call that may wait */
   scheduler_install_here();
   backend->unscheduled = everywhere && !scheduler_ours_p();
+  if (!backend->unscheduled) let_all_look_again(backend);
 }
 
 void scheduler_install_everywhere(void) {
@@ -33,14 +50,31 @@ void scheduler_install_everywhere(void) {
 
 /* ---- block and unblock ------------------------------------------------------------------------ */
 
+struct relocking {
+  VALUE mutex;
+  int killed;                   /* the tag of a kill that came meanwhile, or 0 */
+};
+
 struct blocking {
   struct backend_base *backend;
   struct fiber_state *fiber;
   VALUE blocker;
+  struct relocking *firm;       /* nothing ends it but an unblock; or NULL */
   VALUE late;                   /* Array of exceptions that have to wait, or Qnil */
-  bool firm;                    /* none of them ends it */
   bool limited;                 /* a timer runs */
 };
+
+static bool a_p(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+
+/* Ruby says what it is that blocks: the lock, the queue, or the thread that is joined. */
+static const char *reason(struct blocking *blocking) {
+  VALUE blocker = blocking->blocker;
+
+  if (NIL_P(blocker)) return NIL_P(blocking->fiber->condition) ? "time to pass" : "a signal";
+  if (a_p(blocker, cMutex)) return "a lock";
+  if (a_p(blocker, cQueue)) return a_p(blocker, cSizedQueue) ? "an item or room in a queue" : "an item in a queue";
+  return a_p(blocker, rb_cThread) ? "a thread to end" : "being unblocked";
+}
 
 static void keep(struct blocking *blocking, VALUE exception) {
   if (NIL_P(blocking->late)) blocking->late = rb_ary_new();
@@ -52,23 +86,31 @@ static void deliver_later(struct blocking *blocking) {
     backend_base_schedule(blocking->fiber, RARRAY_AREF(blocking->late, i), RESUME_RAISE);
 }
 
-/* One wait. Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to
- * go and take what it was told of. */
+/* Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to go and take what it
+ * was told of. */
+static bool put_off_p(struct blocking *blocking, VALUE exception) {
+  return blocking->fiber->unblocked || (blocking->firm && !a_p(exception, eDeadlock));
+}
+
 static void wait_once(struct blocking *blocking) {
-  struct fiber_state *fiber = blocking->fiber;
   enum resume_how how;
   int state;
-  VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, "a lock, queue or thread",
-                                  blocking->blocker, &how, &state);
+  VALUE subject = NIL_P(blocking->blocker) ? blocking->fiber->condition : blocking->blocker;
+  VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, reason(blocking), subject,
+                                  &how, &state);
   VALUE exception = state ? rb_errinfo() : value;
 
   if (!state && how == RESUME_RETURN) return;
-  bool put_off = (fiber->unblocked || blocking->firm) &&
-                 RTEST(rb_obj_is_kind_of(exception, rb_eException));
-  if (put_off && state) rb_set_errinfo(Qnil);
-  if (put_off) keep(blocking, exception);
-  else if (state) rb_jump_tag(state);
-  else error_invoke(value);
+  bool killed = !a_p(exception, rb_eException);
+  if (killed && blocking->firm) {
+    blocking->firm->killed = state;
+  } else if (!killed && put_off_p(blocking, exception)) {
+    if (state) rb_set_errinfo(Qnil);
+    keep(blocking, exception);
+  } else {
+    if (state) rb_jump_tag(state);
+    error_invoke(value);
+  }
 }
 
 /* A plain wake is taken for an unblock, unless the lock has to be had: those who block look again. */
@@ -92,11 +134,12 @@ static VALUE leave(VALUE argument) {
   return Qnil;
 }
 
-static bool block_for(VALUE blocker, VALUE timeout, bool firm) {
-  struct backend_base *backend = backend_base_current();
-  struct fiber_state *fiber = backend_base_fiber(backend);
+static bool block_for(struct fiber_state *fiber, VALUE blocker, VALUE timeout) {
+  struct backend_base *backend = fiber->backend;
   int64_t period = io_period(timeout);
-  struct blocking blocking = { backend, fiber, blocker, Qnil, firm, period >= 0 };
+  struct relocking *relocking = fiber->relocking;
+  bool firm = relocking && relocking->mutex == blocker;
+  struct blocking blocking = { backend, fiber, blocker, firm ? relocking : NULL, Qnil, period >= 0 };
 
   fiber->blocked = true;
   list_push(&backend->waiting, &fiber->waiting);
@@ -107,46 +150,69 @@ static bool block_for(VALUE blocker, VALUE timeout, bool firm) {
   return RTEST(woken);
 }
 
+/* An unblock may have come from another thread since Ruby put the fiber into a list. */
+static bool unblocked_early_p(struct fiber_state *fiber) {
+  bool early = fiber->unblocked;
+
+  fiber->unblocked = false;
+  return early;
+}
+
 bool scheduler_block(VALUE blocker, VALUE timeout) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
 
-  if (fiber->unblocked) {       /* it came early, from another thread */
-    fiber->unblocked = false;
-    io_snooze(backend_base_current());
-    return true;
-  }
-  return block_for(blocker, timeout, !NIL_P(blocker) && fiber->relocks == blocker);
+  return unblocked_early_p(fiber) || block_for(fiber, blocker, timeout);
 }
 
-/* The fiber may have gone on already, for its time was over: then it will look once more for nothing. */
-void scheduler_unblock(VALUE object) {
-  struct fiber_state *fiber = fiber_state_of(object);
+static bool of_condition_p(struct fiber_state *fiber, VALUE blocker) {
+  return !NIL_P(fiber->condition) && !(fiber->relocking && fiber->relocking->mutex == blocker);
+}
+
+/* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
+ * the wait of a condition variable it may sleep in a way of its own. */
+void scheduler_unblock(VALUE blocker, VALUE object) {
+  struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
+  bool signal = of_condition_p(fiber, blocker);
 
   if (fiber->ended) return;
   fiber->unblocked = true;
-  if (fiber->blocked) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  if (signal) fiber->signalled = true;
+  if (fiber->blocked || (signal && fiber->wait_reason)) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
 }
 
-void scheduler_sleep(VALUE timeout) {
+bool scheduler_sleep(VALUE timeout) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  bool early = unblocked_early_p(fiber);
 
-  if (NIL_P(fiber->relocks)) fiber->unblocked = false;  /* meant for something else */
-  if (!fiber->unblocked) block_for(Qnil, timeout, false);
-  else scheduler_block(Qnil, timeout);
+  if (early && !NIL_P(fiber->condition)) return true;  /* else it was meant for something else */
+  return block_for(fiber, Qnil, timeout);
 }
 
-static VALUE forget_relocks(VALUE state) {
-  struct fiber_state *fiber = (struct fiber_state *)state;
+struct locking {
+  VALUE mutex;
+  VALUE (*lock)(VALUE);
+};
 
-  fiber->relocks = Qnil;
-  return Qnil;
+static VALUE lock_it(VALUE argument) {
+  struct locking *locking = (struct locking *)argument;
+
+  return locking->lock(locking->mutex);
 }
 
-VALUE scheduler_relocking(VALUE mutex, VALUE (*body)(VALUE), VALUE argument) {
+/* The tag of a kill is worth nothing without what Ruby keeps beside it, which another exception may have
+ * taken the place of. */
+void scheduler_lock_firmly(VALUE mutex, VALUE (*lock)(VALUE)) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  struct relocking relocking = { mutex, 0 }, *outer = fiber->relocking;
+  struct locking locking = { mutex, lock };
+  int state;
 
-  FIBER_WRITE(fiber, relocks, mutex);
-  return rb_ensure(body, argument, forget_relocks, (VALUE)fiber);
+  fiber->relocking = &relocking;
+  rb_protect(lock_it, (VALUE)&locking, &state);
+  fiber->relocking = outer;
+  if (state) rb_jump_tag(state);
+  if (relocking.killed && FIXNUM_P(rb_errinfo())) rb_jump_tag(relocking.killed);
+  RB_GC_GUARD(mutex);
 }
 
 /* ---- fibers ----------------------------------------------------------------------------------- */
@@ -260,8 +326,18 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
-  int64_t period = io_period(timeout);
-  int64_t deadline = period < 0 ? CLOCK_NEVER : backend_base_now(backend) + period;
-  int revents = io_wait_ready_until(backend, fd, to_poll(events), io, deadline);
+  int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  rb_io_descriptor(io);         /* closed since it woke us: the caller must not use the number */
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
+}
+
+static void remember_class(VALUE *address, const char *path) {
+  rb_gc_register_address(address);
+  *address = rb_path2class(path);
+}
+
+void scheduler_init(void) {
+  remember_class(&cMutex, "Thread::Mutex");
+  remember_class(&cQueue, "Thread::Queue");
+  remember_class(&cSizedQueue, "Thread::SizedQueue");
 }

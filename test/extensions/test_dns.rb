@@ -28,6 +28,8 @@ class TestDNS < Polyphony::TestCase
     'a family in lower case' => -> { Addrinfo.getaddrinfo('localhost', 80, :inet) },
     'a type that is none' => -> { Addrinfo.getaddrinfo('localhost', 80, nil, 'nonsense') },
     'a family that does not fit' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, :INET6) },
+    'a type that does not fit' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, nil, :STREAM, Socket::IPPROTO_UDP) },
+    'a family that does not fit, for Socket' => -> { Socket.getaddrinfo('::1', 80, :INET) },
     'canonical name' => -> { Addrinfo.getaddrinfo('localhost', 80, nil, nil, nil, Socket::AI_CANONNAME) },
     'canonical name of a number' => -> { Addrinfo.getaddrinfo('127.0.0.1', 80, nil, nil, nil, Socket::AI_CANONNAME) },
     'passive' => -> { Addrinfo.getaddrinfo(nil, 'http', nil, :STREAM, nil, Socket::AI_PASSIVE) },
@@ -298,7 +300,13 @@ class TestDNS < Polyphony::TestCase
     "UDPSocket.new.tap { |s| s.do_not_reverse_lookup = false; s.bind('127.9.9.1', 0); s.send('hi', 0, '127.9.9.1', " \
       's.local_address.ip_port) }.recvfrom(9).then { |text, sender| [text, sender[2]] }' => ['hi', 'slow.test'],
     "Polyphony.backend_address_resolve('hang')" => ['127.0.0.1'],
-    "UDPSocket.new.then { |s| s.connect('127.0.0.1', 'hangserv'); s.remote_address.ip_port }" => 7
+    "UDPSocket.new.then { |s| s.connect('127.0.0.1', 'hangserv'); s.remote_address.ip_port }" => 7,
+    "UDPSocket.new.then { |s| s.connect('hang', 9); s.remote_address.ip_address }" => '127.0.0.1',
+    "UDPSocket.new.then { |s| s.bind('hang', 0); s.local_address.ip_address }" => '127.0.0.1',
+    "UDPSocket.new.send('', 0, 'hang', 9)" => 0,
+    "TCPServer.open('hang', 0) { |s| s.local_address.ip_address }" => '127.0.0.1',
+    "TCPServer.open('127.0.0.1', 0) { |s| TCPSocket.open('hang', s.local_address.ip_port) { |c| c.remote_address.ip_address } }" => '127.0.0.1',
+    "TCPServer.open('127.0.0.1', 0) { |s| Socket.tcp('hang', s.local_address.ip_port) { |c| c.remote_address.ip_address } }" => '127.0.0.1'
   }.freeze
 
   def test_other_fibers_go_on_while_the_resolver_hangs
@@ -325,6 +333,18 @@ class TestDNS < Polyphony::TestCase
       socket = Socket.new(:INET, :STREAM)
       Polyphony.backend_connect(socket, 'hang', port)
       puts Polyphony.backend_read(socket, nil, 5, true, 0)
+    RUBY
+  end
+
+  def test_a_connect_of_stock_ruby_is_ended_while_it_asks_for_the_name
+    assert_equal "[:late, :late]\n", with_slow_names(<<~'RUBY')
+      connect = lambda do
+        move_on_after(60, with_value: :late) do |scope|
+          spin { began; scope.cancel }
+          TCPSocket.new('hang', 9)
+        end
+      end
+      p [connect.call, spin(&connect).await]
     RUBY
   end
 
@@ -480,26 +500,9 @@ class TestDNS < Polyphony::TestCase
 
   # --- beside a scheduler ---------------------------------------------------------------------------
 
-  # Waits with our operations, as far as these tests wait.
-  class Scheduler
-    def address_resolve(host) = Polyphony.backend_address_resolve(host)
-    def io_wait(io, events, _timeout) = Polyphony.backend_wait_io(io, (events & IO::WRITABLE).positive?) && events
-    def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
-    def kernel_sleep(*) = nil
-    def block(*) = nil
-    def unblock(*) = nil
-    def close = nil
-  end
-
   # What the block returns in a fiber whose hooks Ruby calls.
   def with_scheduler(&block)
-    Thread.new do
-      sleep 0 # now there is a backend
-      found = nil
-      Fiber.set_scheduler(Scheduler.new) unless Fiber.scheduler
-      Fiber.schedule { found = result(&block) }
-      found
-    end.value
+    spin { Fiber.current_scheduler ? result(&block) : flunk('no scheduler') }.await
   end
 
   def test_a_name_goes_through_the_scheduler
@@ -518,6 +521,22 @@ class TestDNS < Polyphony::TestCase
     assert_includes [1, Errno::EACCES], Array(bound).first
   rescue SocketError
     skip 'there is no table of services'
+  end
+
+  # Somebody else's scheduler has the lookups of its fibers.
+  def test_another_scheduler_is_asked
+    other = Class.new do
+      def address_resolve(host) = host == 'elsewhere.test' ? ['127.0.0.7'] : []
+      def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
+      %i[io_wait kernel_sleep block unblock close].each { |hook| define_method(hook) { |*| nil } }
+    end
+    found = nil
+    Thread.new do
+      sleep 0 # now there is a backend
+      Fiber.set_scheduler(other.new)
+      Fiber.schedule { found = IPSocket.getaddress('elsewhere.test') }
+    end.join
+    assert_equal '127.0.0.7', found
   end
 
   # And no scope.

@@ -465,8 +465,7 @@ class TestIOSelect < Polyphony::TestCase
       reader, writer = IO.pipe
       other, = IO.pipe
       fiber = spin { IO.select([reader, other]) }
-      snooze
-      snooze
+      snooze until fiber.state == :waiting
       before = descriptors.call.grep(/eventpoll/).size
       pid = fork do
         puts "child #{before - descriptors.call.grep(/eventpoll/).size}"
@@ -494,6 +493,15 @@ class TestIOSelect < Polyphony::TestCase
     RUBY
     assert status.success?, err
     assert_equal "true\n", out
+  end
+
+  # Rubies since 3.2 call it.
+  def test_a_scheduler_selects
+    reader, writer = pipe_pair
+    scheduler = Polyphony::Scheduler.new
+    assert_equal [[], [writer], []], scheduler.io_select([reader], [writer], nil, nil)
+    assert_nil scheduler.io_select([reader], nil, nil, 0.001)
+    assert_raises(ArgumentError) { scheduler.io_select([reader], nil, nil, -1) }
   end
 
   def test_the_core_alone_leaves_stock_ruby_alone

@@ -20,7 +20,7 @@ module Polyphony
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
     # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-    #   @return [Array<Array<IO>>, nil] as IO.select
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil after the timeout
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
@@ -50,6 +50,13 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
+    # @!visibility private
+    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
+    def self.__foreign?
+      scheduler = Fiber.current_scheduler
+      scheduler && !scheduler.is_a?(self)
+    end
+
     # For Timeout.timeout.
     # @param duration [Numeric]
     # @param klass [Class]
@@ -64,7 +71,7 @@ module Polyphony
     # @param work [#call]
     # @return [nil]
     def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new).process { work.call }
+      (@pool ||= ThreadPool.new).process { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
@@ -72,13 +79,22 @@ module Polyphony
   # Stock methods in fibers for which Ruby does not ask the scheduler, run in one for which it does. In C.
   # @!visibility private
   module StandIn
-    # @!method self.for(mod, *names, last_line: false)
+    # @!method self.for(mod, *names, last_line: false, needs: nil, text: nil, path: nil, turns: false,
+    #     waits: true)
     #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
     #   Ruby does not have are left out.
-    #   @param last_line [Boolean] whether they set +$_+
+    #   @param last_line [Boolean, Symbol] whether they set +$_+; +:each+: for each call of their block
+    #   @param needs [Symbol] +:byte+, +:character+, +:line+, +:length+: if that is in Ruby's buffer of the
+    #     IO, they do not wait
+    #   @param text [Integer] which argument is turned into a String
+    #   @param path [Integer] which argument names a file
+    #   @param turns [Boolean] whether others are to run now and then although they need not wait
+    #   @param waits [Boolean] whether they may wait at all
     #   @return [Module] what was prepended
     # @!method self.wanted?
     #   @return [Boolean] whether the running fiber is a blocking one that could let others run
+    # @!method self.possible?
+    #   @return [Boolean] whether the running fiber could let others run
     # @!method self.call(method, receiver, *args, **options, &block)
     #   Calls an UnboundMethod there; the block is called in the fiber that gave it.
     #   @return [Object]

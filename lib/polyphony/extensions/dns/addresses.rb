@@ -8,7 +8,8 @@ module Polyphony
       # @return [Array<Addrinfo>]
       # @raise [SocketError]
       def getaddrinfo(nodename, service, family = nil, socktype = nil, protocol = nil, flags = nil, **options)
-        return super unless (options.keys - [:timeout]).empty? && Lookup.needed?(nodename, service)
+        return super unless (options.keys - [:timeout]).empty?
+        return Lookup.of_numbers { super } unless Lookup.needed?(nodename, service)
         return super unless (hints = Lookup.hints(family, socktype, protocol, flags))
 
         rows = Lookup.limit(options[:timeout]) { Polyphony.backend_getaddrinfo(nodename, service, *hints) }
@@ -46,7 +47,7 @@ module Polyphony
       def getaddrinfo(host, service, family = nil, socktype = nil, protocol = nil, flags = nil, reverse_lookup = nil)
         reverse = Lookup.reverse?(reverse_lookup, !::BasicSocket.do_not_reverse_lookup)
         return super if reverse.nil?
-        return super unless Lookup.needed?(host, service) || (reverse && Lookup.may_wait?)
+        return Lookup.of_numbers { super } unless Lookup.needed?(host, service) || (reverse && Lookup.may_wait?)
 
         infos = ::Addrinfo.getaddrinfo(host, service, family, socktype, protocol, flags)
         infos.map do |info|

@@ -33,6 +33,24 @@ module Polyphony
         end
 
         # @!visibility private
+        # Numbers that do not fit the other arguments: asked through a scheduler, Ruby takes them for a name
+        # that is not known. Where it asks none, it says what is wrong.
+        # @yield calls stock Ruby's method
+        def of_numbers(&block)
+          yield
+        rescue ::SocketError
+          raise unless Fiber.current_scheduler && may_wait?
+
+          without_scheduler(&block)
+        end
+
+        # @!visibility private
+        # Ruby calls no hooks in a blocking fiber.
+        def without_scheduler(&block)
+          Fiber.new(blocking: true, &block).resume
+        end
+
+        # @!visibility private
         # @yield makes the lookup
         # @raise [Errno::ETIMEDOUT] after that many seconds
         def limit(seconds, &block)

@@ -60,7 +60,7 @@ module Polyphony
           scoped = hosts.any? { |host| host.is_a?(String) && host.include?('%') }
           return yield unless scoped && Fiber.current_scheduler && Lookup.may_wait?
 
-          Fiber.new(blocking: true, &block).resume
+          Lookup.without_scheduler(&block)
         end
 
         private

@@ -1,0 +1,77 @@
+/* class_io_end.c - flushing and closing: stock, except that whoever waits on the IO is woken, and that
+ * only the fiber waits. Layer 2. */
+#include "io.h"
+#include "stand_in.h"
+
+static VALUE stock_close;       /* UnboundMethod */
+
+static void release(VALUE io) {
+  int fd = compat_descriptor(io);
+
+  if (fd >= 0) io_release_waiters(fd);
+}
+
+static void drain(VALUE io) {
+  if (compat_descriptor(io) >= 0) fd_drain(io);
+}
+
+static VALUE IO_flush(VALUE self) {
+  drain(rb_io_get_write_io(self));
+  return rb_call_super(0, NULL);
+}
+
+static VALUE IO_fsync(VALUE self) {
+  drain(rb_io_get_write_io(self));
+  return rb_call_super(0, NULL);
+}
+
+/* Whoever waits is told first: it may be why there is something to flush. That may take time, so
+ * there may be others by then. */
+static VALUE IO_close(VALUE self) {
+  VALUE out = OBJ_FROZEN(self) ? self : rb_io_get_write_io(self);  /* a frozen IO may be closed, too */
+
+  release(self);
+  if (out != self) release(out);
+  drain(out);
+  release(self);
+  if (out != self) release(out);
+  if (stand_in_wanted_p() && !compat_process_p(self))   /* nothing left to wait for */
+    return rb_funcall(stock_close, rb_intern("bind_call"), 1, self);
+  return rb_call_super(0, NULL);
+}
+
+/* A socket is shut down, of which the kernel tells those who wait. */
+static VALUE IO_close_write(VALUE self) {
+  VALUE out = rb_io_get_write_io(self);
+
+  drain(out);
+  if (out != self) release(out);
+  return rb_call_super(0, NULL);
+}
+
+static VALUE IO_close_read(VALUE self) {
+  if (rb_io_get_write_io(self) != self) release(self);
+  return rb_call_super(0, NULL);
+}
+
+/* The number stands for another file then. */
+static VALUE IO_reopen(int argc, VALUE *argv, VALUE self) {
+  int fd = compat_descriptor(self);
+  VALUE result = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+  if (fd >= 0) io_release_waiters(fd);
+  return result;
+}
+
+void class_io_end_init(void) {
+  VALUE module = rb_define_module_under(mPolyphony, "IOEnd");
+
+  rb_gc_register_address(&stock_close);
+  stock_close = rb_funcall(rb_cIO, rb_intern("instance_method"), 1, ID2SYM(rb_intern("close")));
+  rb_define_method(module, "flush", IO_flush, 0);
+  rb_define_method(module, "fsync", IO_fsync, 0);
+  rb_define_method(module, "fdatasync", IO_fsync, 0);
+  rb_define_method(module, "close", IO_close, 0);
+  rb_define_method(module, "close_write", IO_close_write, 0);
+  rb_define_method(module, "close_read", IO_close_read, 0);
+  rb_define_method(module, "reopen", IO_reopen, -1);
+}

@@ -1,0 +1,208 @@
+/* io_memory.c - reading and writing for Ruby's own buffers; see io.h
+ *
+ * The buffers of an IO are used by all fibers that read from it or write to it. While one of them waits,
+ * another may fill the buffer, move what is in it, make it longer, or close the IO, which frees it. So the
+ * kernel gets memory of the operation's own, and afterwards one looks at what has become of the buffer. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "attempt.h"
+#include "io.h"
+#include "loading.h"
+
+enum { QUICK_LENGTH = 1 << 20 };
+
+/* ---- one operation ---------------------------------------------------------------------------- */
+
+static struct op *memory_op(struct backend_base *backend, enum op_kind kind, VALUE io, char *base,
+                            size_t length, int64_t offset) {
+  /* What is due is raised before anything is done: a busy stream could put it off for ever. */
+  if (backend_base_raising_p(backend_base_fiber(backend))) io_snooze(backend);
+  struct op *op = io_op(backend, kind, rb_io_descriptor(io));
+  op->as.rw.base = base;
+  op->as.rw.len = length;
+  op->as.rw.offset = offset < 0 ? -1 : offset;
+  return op;
+}
+
+static void use_own_memory(struct backend_base *backend, struct op *op, size_t length) {
+  op->memory = malloc(length);
+  if (!op->memory) {
+    loop_release_op(&backend->loop, op);
+    rb_memerror();
+  }
+  op->as.rw.base = op->memory;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+static int64_t read_into(VALUE io, char *base, size_t length, int64_t offset) {
+  struct backend_base *backend = backend_base_current();
+  struct op *op = memory_op(backend, OP_READ, io, base, length, offset);
+  int64_t result = io_await_firmly(backend, op, io);
+
+  loop_release_op(&backend->loop, op);
+  return result;
+}
+
+/* What another fiber has left in Ruby's buffer is taken first. */
+static int64_t take_left(VALUE io, char *base) {
+  size_t length;
+  const char *left = compat_read_buffer(io, &length);
+
+  if (length > 0) memmove(base, left, length);
+  return (int64_t)length;
+}
+
+/* Its place in the buffer may be taken by now: then the bytes have to wait. */
+static int64_t deliver(VALUE io, char *base, const struct op *op) {
+  size_t left;
+  int64_t count = op->result > 0 ? op->result : 0;
+
+  rb_io_descriptor(io);         /* raises if it was closed: then there is no buffer */
+  bool moved = !compat_read_buffer_p(io, base, op->as.rw.len);
+  compat_read_buffer(io, &left);
+  if (moved || left > 0) {
+    fd_put_back(op->fd, op->memory, (size_t)count);
+    return moved ? -EAGAIN : take_left(io, base);
+  }
+  memcpy(base, op->memory, (size_t)count);
+  return op->result;
+}
+
+struct delivery {
+  VALUE io;
+  char *base;
+  struct op *op;
+  struct backend_base *backend;
+};
+
+static VALUE run_delivery(VALUE argument) {
+  struct delivery *delivery = (struct delivery *)argument;
+
+  return (VALUE)deliver(delivery->io, delivery->base, delivery->op);
+}
+
+static VALUE end_delivery(VALUE argument) {
+  struct delivery *delivery = (struct delivery *)argument;
+
+  loop_release_op(&delivery->backend->loop, delivery->op);
+  return Qnil;
+}
+
+static int64_t read_into_buffer(VALUE io, char *base, size_t length) {
+  struct backend_base *backend = backend_base_current();
+  int64_t left = take_left(io, base);
+
+  if (left > 0) return left;
+  struct op *op = memory_op(backend, OP_READ, io, base, length, -1);
+  use_own_memory(backend, op, length);
+  io_await_firmly(backend, op, io);
+  struct delivery delivery = { io, base, op, backend };
+  return (int64_t)rb_ensure(run_delivery, (VALUE)&delivery, end_delivery, (VALUE)&delivery);
+}
+
+/* For read_nonblock, which has set O_NONBLOCK. */
+static int64_t try_to_read(VALUE io, char *base, size_t length) {
+  ssize_t result = read(rb_io_descriptor(io), base, length);
+
+  return result < 0 ? -errno : result;
+}
+
+int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
+  bool shared = offset < 0 && compat_read_buffer_p(io, base, length);
+  int64_t result;
+
+  if (backend_base_current()->try_only) return try_to_read(io, base, length);
+  if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
+  do {
+    int fd = rb_io_descriptor(io);
+    if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
+      io_snooze(backend_base_current());
+      if (shared && (result = take_left(io, base)) > 0) return result;
+      size_t taken = fd_take_ahead(rb_io_descriptor(io), base, length);
+      if (taken > 0) return (int64_t)taken;
+    }
+    result = shared ? read_into_buffer(io, base, length) : read_into(io, base, length, offset);
+  } while (result == -ECANCELED);       /* somebody has given bytes back */
+  return result;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------- */
+
+/* A tty cannot be asked before it is ready. */
+static int64_t attempt_now(struct op *op, struct attempt *attempt) {
+  int64_t result = attempt_op(op, attempt);
+  struct pollfd ready = { .fd = op->fd, .events = POLLOUT };
+
+  if (result != ATTEMPT_WAIT || poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return result;
+  attempt->ready = true;
+  return attempt_op(op, attempt);
+}
+
+/* What there is room for is written at once, without a switch, so that what a program prints, in an
+ * ensure block for instance, is printed. Who does nothing else lets others run now and then. */
+static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
+  struct op op = { .kind = OP_WRITE, .fd = rb_io_descriptor(io) };
+  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
+  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
+
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
+  op.as.rw.base = (char *)base;
+  op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
+  op.as.rw.offset = -1;
+  int64_t result = attempt_now(&op, &attempt);
+  if (slot) slot->hints = attempt.hints;
+  return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE ? -EAGAIN : result;
+}
+
+static int64_t write_from(VALUE io, const char *base, size_t length, int64_t offset) {
+  struct backend_base *backend = backend_base_current();
+  struct op *op = memory_op(backend, OP_WRITE, io, (char *)base, length, offset);
+
+  if (compat_write_buffer_p(io, base, length)) {
+    use_own_memory(backend, op, length);
+    memcpy(op->memory, base, length);
+  }
+  int64_t result = io_await_firmly(backend, op, io);
+  loop_release_op(&backend->loop, op);
+  return result;
+}
+
+int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset) {
+  if (offset < 0) {
+    int64_t result = write_at_once(backend_base_current(), io, base, length);
+    if (result != -EAGAIN && result != -EINTR) return result;
+  }
+  return write_from(io, base, length, offset);
+}
+
+/* ---- flushing --------------------------------------------------------------------------------- */
+
+/* Ruby up to 3.2 flushes with a plain write(2), which stops the thread if the descriptor is a blocking
+ * one, as that of an inherited standard output. */
+static VALUE flush_some(VALUE io) {
+  size_t length;
+  const char *base = compat_write_buffer(io, &length);
+  struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
+
+  if (!length) return Qtrue;
+  if (poll(&ready, 1, 0) != 1) return Qfalse;
+  ssize_t written = write(ready.fd, base, length < PIPE_BUF ? length : PIPE_BUF);
+  if (written > 0) compat_take_written(io, (size_t)written);
+  if (written >= 0) return Qtrue;
+  return errno == EAGAIN || errno == EINTR ? Qfalse : Qnil;
+}
+
+/* An error is left for Ruby to meet and to report. */
+VALUE io_drain(VALUE io) {
+  VALUE lock = compat_write_lock(io), done = Qtrue;
+
+  while (!NIL_P(done) && compat_unwritten_p(io)) {
+    done = RTEST(lock) ? rb_mutex_synchronize(lock, flush_some, io) : flush_some(io);
+    if (done == Qfalse) io_wait_ready(backend_base_current(), rb_io_descriptor(io), POLLOUT, io);
+  }
+  return io;
+}
