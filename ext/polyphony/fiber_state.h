@@ -73,6 +73,7 @@ struct fiber_state {
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
+  struct intake *intake;        /* of the stock method it is in, see intake.h; or NULL */
   VALUE relocks;                /* the Mutex that Mutex#sleep will lock again, or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */

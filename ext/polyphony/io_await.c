@@ -451,20 +451,24 @@ void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 /* ---- closing -------------------------------------------------------------------------------- */
 
 static void tell_closed(struct fiber_state *fiber) {
+  if (fiber->op_closed) return;         /* it has been told */
   fiber->op_closed = true;
   backend_base_schedule(fiber, rb_exc_new_cstr(rb_eIOError, "stream closed in another thread"),
                         RESUME_RAISE);
 }
 
+/* What the kernel has not seen yet would meet whatever file gets the number next: so it is shown. */
 static void release_here(struct backend_base *backend, int fd) {
-  struct op *op, *next;
+  struct op *op = loop_ops_on(&backend->loop, fd), *next;
+  bool any = op != NULL;
 
-  for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
+  for (; op; op = next) {
     next = op->fd_next;
     if (op->owner) tell_closed(op->owner);
     loop_cancel(&backend->loop, op);
   }
   loop_forget_fd(&backend->loop, fd);
+  if (any) loop_poll(&backend->loop, 0);
   collect(backend);
 }
 

@@ -85,7 +85,8 @@ static VALUE relay_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   return request->value;
 }
 
-static VALUE call_stock(struct request *request) {
+static VALUE call_stock(VALUE argument) {
+  struct request *request = (struct request *)argument;
   const struct stand_in_call *call = request->call;
   VALUE buffer, *argv = ALLOCV_N(VALUE, buffer, call->argc + 1), result;
 
@@ -103,7 +104,9 @@ static VALUE call_stock(struct request *request) {
 static VALUE perform(VALUE argument) {
   struct request *request = (struct request *)argument;
 
-  return request->call ? call_stock(request) : request->function(request->argument);
+  if (!request->call) return request->function(request->argument);
+  if (!request->call->intake) return call_stock(argument);
+  return intake_during(request->call->intake, call_stock, argument);
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */
