@@ -126,7 +126,7 @@ module Polyphony
 end
 
 # No terminal is in reach of the tests, whoever started them, and the whole family can be ended at once.
-Process.setsid
+::Process.setsid
 source, record, skip, how = ARGV.shift(4)
 $LOAD_PATH.unshift("#{source}/tool/lib")
 require 'test/unit'

@@ -59,7 +59,7 @@ module Polyphony
       private
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
 
       # @return [Symbol] :over when there is nothing left to run
@@ -100,9 +100,9 @@ module Polyphony
         env.compact.merge(@setting.environment)
       end
 
-      # @return [Process::Status, nil] nil when it was ended by us
+      # @return [::Process::Status, nil] nil when it was ended by us
       def watch(pid, record, deadline)
-        @waiter = Process.detach(pid)
+        @waiter = ::Process.detach(pid)
         @since = now
         until @waiter.join(0.5)
           read(record)
@@ -114,7 +114,7 @@ module Polyphony
 
       # @return [nil]
       def stop(pid, record)
-        Process.kill(:SEGV, pid) # Ruby writes where it is
+        ::Process.kill(:SEGV, pid) # Ruby writes where it is
         @waiter.join(2)
         end_session(pid)
         @waiter.join
@@ -196,7 +196,7 @@ module Polyphony
         left = session(pid)
         left |= [pid] if @waiter&.alive?
         left.each do |member|
-          Process.kill(:KILL, member)
+          ::Process.kill(:KILL, member)
         rescue Errno::ESRCH
           next
         end

@@ -68,7 +68,7 @@ module Polyphony
       private
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
 
       def chosen(word, possible, usual, what)
