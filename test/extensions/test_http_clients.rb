@@ -9,11 +9,15 @@ class TestHTTPClients < Polyphony::TestCase
   on_every_driver
 
   TLS = Polyphony::TLS
+  # Their own warnings are not ours to show.
   MISSING = %w[set http httpx faraday].to_h do |name|
+    verbose, $VERBOSE = $VERBOSE, nil
     require name
     [name, nil]
   rescue LoadError => e
     [name, e.message]
+  ensure
+    $VERBOSE = verbose
   end.freeze
 
   # Each: a GET; several through one connection; one with a limit in seconds; one with an authority.
@@ -109,7 +113,10 @@ class TestHTTPClients < Polyphony::TestCase
 
   { 'http' => :HTTP, 'httpx' => :HTTPX, 'faraday' => :Faraday }.each do |gem, name|
     client = Clients.const_get(name)
-    check = define_method("need_#{gem}") { skip "the gem #{gem} is not installed: #{MISSING[gem]}" if MISSING[gem] }
+    check = define_method("need_#{gem}") do
+      heavy
+      skip "the gem #{gem} is not installed: #{MISSING[gem]}" if MISSING[gem]
+    end
 
     define_method("test_#{gem}_in_many_fibers") do
       send(check)

@@ -76,6 +76,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_each_fiber_has_its_connection
+    heavy
     server = serving { |request| sleep 0.001; [200, {}, request.path] }
     answers = Array.new(10) do |i|
       spin do
@@ -88,6 +89,7 @@ class TestNetHTTP < Polyphony::TestCase
 
   # Nobody is answered before all have asked.
   def test_two_hundred_at_once
+    heavy
     arrived = 0
     everyone = Polyphony::WaitList.new
     server = serving do
@@ -102,6 +104,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_chunks_and_compressed_bodies
+    heavy
     server = serving do |request|
       body = 'some text ' * 1000
       case request.path
@@ -234,6 +237,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_who_is_stopped_leaves_nothing
+    heavy
     server = serving { sleep }
     fibers = Array.new(50) { spin { get(server) } }
     sleep 0.001 until server.connections.size == 50
@@ -255,6 +259,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_https
+    heavy
     server = serving(tls: TLS.server) { |request| [200, {}, request.path * 1000] }
     everywhere do
       before = server.accepted
@@ -278,6 +283,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_a_proxy
+    heavy
     plain = serving { |request| [200, {}, "plain #{request.target}"] }
     secret = serving(tls: TLS.server) { [200, {}, 'secret'] }
     proxy = proxying
@@ -293,6 +299,7 @@ class TestNetHTTP < Polyphony::TestCase
   end
 
   def test_open_uri_follows_redirects
+    heavy
     server = serving do |request|
       request.path == '/a' ? [302, { 'Location' => server.url('/b') }, 'elsewhere'] : [200, { 'Content-Type' => 'text/plain' }, 'here']
     end

@@ -140,6 +140,7 @@ class TestOpenSSL < Polyphony::TestCase
   end
 
   def test_who_always_finds_something_to_read_lets_others_run
+    heavy
     client, server = connected
     everywhere do
       server << 'x' * 1000
@@ -197,6 +198,7 @@ class TestOpenSSL < Polyphony::TestCase
   end
 
   def test_a_session_is_resumed_by_ticket_and_by_id_with_tls_12
+    heavy
     [0, SSL::OP_NO_TICKET].each do |options|
       server = TLS.server(version: SSL::TLS1_2_VERSION) do |context|
         context.options |= options
@@ -269,6 +271,7 @@ class TestOpenSSL < Polyphony::TestCase
   # --- code of the user's inside of a handshake -----------------------------------------------------
 
   def test_callbacks_may_wait_and_others_shake_hands_meanwhile
+    heavy
     server = TLS.server do |context|
       context.servername_cb = ->(_) { sleep 0.001; nil }
       context.alpn_select_cb = ->(list) { sleep 0.001; list.first }
@@ -327,6 +330,7 @@ class TestOpenSSL < Polyphony::TestCase
   # --- the end of a connection ----------------------------------------------------------------------
 
   def test_one_direction_may_be_closed
+    heavy
     VERSIONS.each_value do |version|
       everywhere do
         client, server = connected(server_context: TLS.server(version: version))
@@ -347,6 +351,7 @@ class TestOpenSSL < Polyphony::TestCase
   end
 
   def test_closing_wakes_who_reads_and_who_writes
+    heavy
     everywhere do
       client, = connected
       reading = spin { assert_raises(IOError) { client.read } }
@@ -449,6 +454,22 @@ class TestOpenSSL < Polyphony::TestCase
     end
   end
 
+  def test_a_handshake_goes_on_wherever_it_was_cancelled
+    heavy
+    cancel_everywhere do |run|
+      client, server = tls_pair
+      accepting = spin { server.accept }
+      run.scenario { client.connect }
+      run.check do
+        client.connect
+        accepting.await
+        client.puts 'hello'
+        assert_equal "hello\n", server.gets
+        [client, server].each(&:close)
+      end
+    end
+  end
+
   def test_a_handshake_has_a_time_limit_like_everything_else
     everywhere do
       client, = tls_pair
@@ -472,12 +493,14 @@ class TestOpenSSL < Polyphony::TestCase
   end
 
   def test_after_a_cancelled_syswrite_something_else_cannot_be_written
+    heavy
     client, = connected
     move_on_after(0.02) { loop { client.syswrite('x' * 10_000) } }
     assert_match(/bad write retry|bad length/, assert_raises(SSL::SSLError) { client.syswrite('y') }.message)
   end
 
   def test_what_a_cancelled_write_left_does_not_keep_close
+    heavy
     everywhere do
       client, server = connected
       writing = spin { client.write('x' * 2_000_000) }
@@ -494,6 +517,7 @@ class TestOpenSSL < Polyphony::TestCase
 
   # A fiber that reads, and one at a time that writes, whichever way it ends.
   def test_who_reads_does_not_see_that_a_write_was_cancelled
+    heavy
     client, server = connected
     reading = spin { client.gets }
     move_on_after(0.02) { client.write('x' * 2_000_000) }

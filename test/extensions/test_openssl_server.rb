@@ -3,9 +3,11 @@
 require 'open3'
 require_relative '../test_helper'
 require_relative '../support/tls'
+require_relative '../support/cancel_everywhere'
 
 # SSLServer: stock accept, and accept_loop.
 class TestOpenSSLServer < Polyphony::TestCase
+  include Polyphony::CancelEverywhere
   on_every_driver
 
   TLS = Polyphony::TLS
@@ -178,6 +180,38 @@ class TestOpenSSLServer < Polyphony::TestCase
     serving.await
     assert_ended { silent.read }
     assert_raises(SSL::SSLError, Errno::ECONNRESET) { waiting.read }
+  end
+
+  # Whoever was not handed out is closed, and nothing else is.
+  def test_a_loop_may_be_ended_anywhere
+    heavy
+    server = listen
+    cancel_everywhere do |run|
+      got = []
+      run.scenario { server.accept_loop { |socket| break if (got << socket).size == 2 } }
+      clients = Array.new(2) { spin { outcome_of_tls { connect } } }
+      run.check do |finished|
+        assert_equal 2, got.size if finished
+        refute(got.any?(&:closed?))
+        got.each { |socket| outcome_of_tls { socket << 'hello' } }
+        got.each(&:close)
+        clients.each(&:stop).each(&:await)
+        drain
+      end
+    end
+  end
+
+  def outcome_of_tls
+    yield
+  rescue SSL::SSLError, SystemCallError, IOError => e
+    e
+  end
+
+  # Clients that nobody has accepted.
+  def drain
+    loop { @listener.accept_nonblock.close }
+  rescue IO::WaitReadable
+    @ios.each { |io| io.close unless io.closed? || io == @listener }
   end
 
   def settle
