@@ -7,14 +7,14 @@ Bench.row 'net_http' do
   title 'Net::HTTP, 200 at once, server takes 50 ms'
   metric :rate, 'req/s', better: :higher, ratio: 1, peer: 1
   metric :cpu, 'us CPU/req', ratio: 1, peer: 1
-  rounds_of 3
+  rounds_of 5
   no_warm_up
 
-  limit('Thread', 5) { |n| Bench::SlowHTTP.measure(n) { |clients| clients.map { |client| Thread.new(&client) }.each(&:join) } }
+  limit('Thread', 10) { |n| Bench::SlowHTTP.measure(n) { |clients| clients.map { |client| Thread.new(&client) }.each(&:join) } }
 
-  polyphony(5) { |n| Bench::SlowHTTP.measure(n) { |clients| Fiber.await(*clients.map { |client| spin(&client) }) } }
+  polyphony(10) { |n| Bench::SlowHTTP.measure(n) { |clients| Fiber.await(*clients.map { |client| spin(&client) }) } }
 
-  peer('async', 5) do |n|
+  peer('async', 10) do |n|
     require 'async'
     Bench::SlowHTTP.measure(n) { |clients| Async { |task| clients.map { |client| task.async { client.call } }.each(&:wait) } }
   end
