@@ -21,6 +21,7 @@ struct owner {
   VALUE stock;                  /* Hash: name => UnboundMethod */
   enum last_line last_line;     /* what the methods do to $_ */
   enum need need;
+  bool takes;                   /* they gather what they read */
   int text, path;               /* which argument is written with to_s, and which names a file; or -1 */
   bool turns;                   /* they do not switch unless they have to wait */
   bool waits;
@@ -36,7 +37,7 @@ static void set_last_line(int argc, const VALUE *argv) {
 /* Objects are asked for what they are in the fiber of the caller, as they would be without us. */
 static void convert(const struct owner *owner, int argc, const VALUE *from, VALUE *to) {
   MEMCPY(to, from, VALUE, argc);
-  if (owner->path >= 0 && owner->path < argc) to[owner->path] = rb_get_path(from[owner->path]);
+  if (owner->path < argc) to[owner->path] = rb_get_path(from[owner->path]);
   if (owner->text >= 0 && owner->text < argc) to[owner->text] = rb_obj_as_string(from[owner->text]);
 }
 
@@ -80,33 +81,63 @@ static bool at_hand_p(enum need need, int argc, const VALUE *argv, VALUE io) {
   }
 }
 
-static VALUE call_converted(const struct owner *owner, int argc, VALUE *argv, VALUE self, bool wanted) {
-  ID name = rb_frame_this_func();
+/* Kernel's words and ARGF read from there unless there are files. */
+static VALUE read_from(VALUE self) { return RB_TYPE_P(self, T_FILE) ? self : rb_stdin; }
 
-  if (owner->path >= 0 && owner->path < argc && fifo_p(argv[owner->path]))
-    return fifo_call(name, argc, argv);
-  if (!wanted) return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
+struct arguments {
+  int argc;
+  VALUE *argv;
+  int keywords;
+};
+
+static VALUE call_super(VALUE argument) {
+  struct arguments *arguments = (struct arguments *)argument;
+
+  return rb_call_super_kw(arguments->argc, arguments->argv, arguments->keywords);
+}
+
+/* Ruby asks the scheduler, so it is called right here. */
+static VALUE call_here(const struct owner *owner, int argc, VALUE *argv, VALUE self, bool scheduled) {
+  struct arguments arguments = { argc, argv, rb_keyword_given_p() };
+  struct intake intake;
+
+  if (!owner->takes || !scheduled || at_hand_p(owner->need, argc, argv, self)) return call_super((VALUE)&arguments);
+  intake_begin(&intake, read_from(self));
+  return intake_during(&intake, call_super, (VALUE)&arguments);
+}
+
+static VALUE call_there(const struct owner *owner, int argc, VALUE *argv, VALUE self) {
+  struct intake intake;
   struct stand_in_call call = {
-    .method = rb_hash_aref(owner->stock, ID2SYM(name)),
+    .method = rb_hash_aref(owner->stock, ID2SYM(rb_frame_this_func())),
     .receiver = self,
     .argc = argc,
     .argv = argv,
     .keywords = rb_keyword_given_p(),
+    .intake = owner->takes ? &intake : NULL,
   };
+
+  if (owner->takes) intake_begin(&intake, read_from(self));
   return call_in_stand_in(owner, &call);
+}
+
+/* A file may be a FIFO in any fiber. */
+static VALUE call_with_path(const struct owner *owner, int argc, VALUE *argv, VALUE self, bool wanted) {
+  if (owner->path < argc && fifo_p(argv[owner->path])) return fifo_call(rb_frame_this_func(), argc, argv);
+  return wanted ? call_there(owner, argc, argv, self) : call_here(owner, argc, argv, self, true);
 }
 
 static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
   if (owner->turns) io_give_way();
   bool wanted = owner->waits && stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self) &&
                 !(RB_TYPE_P(self, T_FILE) && loading_p(self));
+  bool scheduled = !wanted && stand_in_scheduled_p();
 
-  if (!wanted && (owner->path < 0 || !stand_in_scheduled_p()))
-    return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-  if (owner->path < 0 && owner->text < 0) return call_converted(owner, argc, argv, self, wanted);
+  if (owner->path < 0 || !(wanted || scheduled))
+    return wanted ? call_there(owner, argc, argv, self) : call_here(owner, argc, argv, self, scheduled);
   VALUE memory, *converted = ALLOCV_N(VALUE, memory, argc);
   convert(owner, argc, argv, converted);
-  VALUE result = call_converted(owner, argc, converted, self, wanted);
+  VALUE result = call_with_path(owner, argc, converted, self, wanted);
   ALLOCV_END(memory);
   return result;
 }
@@ -167,16 +198,17 @@ static int index_option(VALUE value) { return value == Qundef ? -1 : NUM2INT(val
 
 static void take_options(struct owner *owner, VALUE options) {
   ID keywords[] = { rb_intern("last_line"), rb_intern("needs"), rb_intern("text"), rb_intern("path"),
-                    rb_intern("turns"), rb_intern("waits") };
-  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef, Qundef };
+                    rb_intern("takes"), rb_intern("turns"), rb_intern("waits") };
+  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef, Qundef, Qundef };
 
-  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 6, values);
+  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 7, values);
   owner->last_line = last_line_option(values[0]);
   owner->need = need_option(values[1]);
   owner->text = index_option(values[2]);
   owner->path = index_option(values[3]);
-  owner->turns = values[4] == Qtrue;
-  owner->waits = values[5] != Qfalse;   /* Qundef: not given */
+  owner->takes = values[4] == Qtrue;
+  owner->turns = values[5] == Qtrue;
+  owner->waits = values[6] != Qfalse;   /* Qundef: not given */
 }
 
 /* Names that this Ruby does not have are left out. */

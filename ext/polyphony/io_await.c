@@ -484,16 +484,19 @@ static void tell_selects(struct backend_base *backend, int fd) {
   }
 }
 
+/* What the kernel has not seen yet would meet whatever file gets the number next: so it is shown. */
 static void release_here(struct backend_base *backend, int fd) {
-  struct op *op, *next;
+  struct op *op = loop_ops_on(&backend->loop, fd), *next;
+  bool any = op != NULL;
 
-  for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
+  for (; op; op = next) {
     next = op->fd_next;
     if (op->owner) tell_closed(op->owner);
     loop_cancel(&backend->loop, op);
   }
   tell_selects(backend, fd);
   loop_forget_fd(&backend->loop, fd);
+  if (any) loop_poll(&backend->loop, 0);
   collect(backend);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "attempt.h"
+#include "intake.h"
 #include "io.h"
 #include "loading.h"
 
@@ -111,11 +112,10 @@ static int64_t try_to_read(VALUE io, char *base, size_t length) {
   return result < 0 ? -errno : result;
 }
 
-int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
+static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   bool shared = offset < 0 && compat_read_buffer_p(io, base, length);
   int64_t result;
 
-  if (backend_base_current()->try_only) return try_to_read(io, base, length);
   if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   do {
     int fd = rb_io_descriptor(io);
@@ -128,6 +128,43 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
     result = shared ? read_into_buffer(io, base, length) : read_into(io, base, length, offset);
   } while (result == -ECANCELED);       /* somebody has given bytes back */
   return result;
+}
+
+struct noted_read {
+  VALUE io;
+  char *base;
+  size_t length;
+};
+
+static VALUE run_noted_read(VALUE argument) {
+  struct noted_read *read = (struct noted_read *)argument;
+
+  return (VALUE)read_memory(read->io, read->base, read->length, -1);
+}
+
+/* For a stock method that needs several reads: if this one is broken off, what the others had taken
+ * is put back. If the IO was closed, there is nowhere to put it. */
+static int64_t read_noted(struct fiber_state *fiber, struct noted_read read) {
+  struct intake *intake = fiber->intake;
+  bool in_buffer = compat_read_buffer_p(read.io, read.base, read.length);
+  int state;
+
+  intake_continue(intake);
+  int64_t result = (int64_t)rb_protect(run_noted_read, (VALUE)&read, &state);
+  if (state && !fiber->op_closed) intake_put_back(intake, read.base);
+  if (state) rb_jump_tag(state);
+  if (result > 0) intake_filled(intake, read.base, (size_t)result, in_buffer);
+  return result;
+}
+
+int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
+  struct backend_base *backend = backend_base_current();
+
+  if (backend->try_only) return try_to_read(io, base, length);
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  if (offset < 0 && fiber->intake && fiber->intake->io == io)
+    return read_noted(fiber, (struct noted_read){ io, base, length });
+  return read_memory(io, base, length, offset);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------- */

@@ -131,7 +131,8 @@ struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
   return fiber;
 }
 
-static VALUE call_stock(struct worker *worker) {
+static VALUE call_stock(VALUE argument) {
+  struct worker *worker = (struct worker *)argument;
   const struct stand_in_call *call = worker->request->call;
   VALUE buffer, *argv = ALLOCV_N(VALUE, buffer, call->argc + 1), result;
 
@@ -150,7 +151,9 @@ static VALUE perform(VALUE argument) {
   struct worker *worker = (struct worker *)argument;
   struct request *request = worker->request;
 
-  return request->call ? call_stock(worker) : request->function(request->argument);
+  if (!request->call) return request->function(request->argument);
+  if (!request->call->intake) return call_stock(argument);
+  return intake_during(request->call->intake, call_stock, argument);
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */

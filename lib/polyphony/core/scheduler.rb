@@ -79,8 +79,8 @@ module Polyphony
   # Stock methods in fibers for which Ruby does not ask the scheduler, run in one for which it does. In C.
   # @!visibility private
   module StandIn
-    # @!method self.for(mod, *names, last_line: false, needs: nil, text: nil, path: nil, turns: false,
-    #     waits: true)
+    # @!method self.for(mod, *names, last_line: false, needs: nil, text: nil, path: nil,
+    #     takes: false, turns: false, waits: true)
     #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
     #   Ruby does not have are left out.
     #   @param last_line [Boolean, Symbol] whether they set +$_+; +:each+: for each call of their block
@@ -88,6 +88,7 @@ module Polyphony
     #     IO, they do not wait
     #   @param text [Integer] which argument is turned into a String
     #   @param path [Integer] which argument names a file
+    #   @param takes [Boolean] whether they gather what they read: it is put back if they are broken off
     #   @param turns [Boolean] whether others are to run now and then although they need not wait
     #   @param waits [Boolean] whether they may wait at all
     #   @return [Module] what was prepended
