@@ -31,6 +31,7 @@ class TestExamples < Polyphony::TestCase
                          'error:       read 0 1 2, dropped 0'],
     'give_up' => ["team: worker failed with IOError\n" * 3 + 'top: team failed with Polyphony::TooManyRestarts',
                   "worker: connected at last\nattempts: 7"],
+    'https_pages' => ["this is /0\nthis is /1\n", "this is /6\nthis is /8\n", 'given up: 1', /^most at a time: ([5-9]|1\d)$/],
     'parents_and_children' => ["quick: finished\nquick: cleaned up", 'broken: cleaned up',
                                "slow: told to stop\nslow: cleaned up",
                                'main: the disk is full, said the broken one',

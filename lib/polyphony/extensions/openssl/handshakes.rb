@@ -79,5 +79,6 @@ module Polyphony
         @places.release
       end
     end
+    private_constant :Handshakes
   end
 end
