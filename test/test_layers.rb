@@ -66,6 +66,17 @@ class TestLayers < Minitest::Test
     assert_empty upward
   end
 
+  # There is a Polyphony::Process, and a module sees its own constants first.
+  def test_rubys_own_process_is_called_by_its_full_name
+    files = Dir["#{ROOT}/{lib,test,bench}/**/*.rb"].select { |file| File.read(file).match?(/^\s*module Polyphony\b/) }
+    short = files.flat_map do |file|
+      lines = File.readlines(file).map.with_index(1) { |line, number| [line.sub(/(\A|\s)#.*/, ''), number] }
+      lines.select { |line, _| line.match?(/(?<![\w:])Process(\.|::)(?!watch)/) }
+           .map { |_, number| "#{relative(file)}:#{number}" }
+    end
+    assert_empty short, 'write ::Process'
+  end
+
   private
 
   def c_files

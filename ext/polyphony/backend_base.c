@@ -1011,6 +1011,14 @@ static inline bool alone_in_the_world_p(const struct backend_base *backend,
   return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef;
 }
 
+enum { MOST_QUICK = 32 };
+
+bool backend_base_quick_p(struct backend_base *backend) {
+  if (backend->quick_at != backend->switch_count) backend->quick_count = 0;
+  backend->quick_at = backend->switch_count;
+  return ++backend->quick_count <= MOST_QUICK;
+}
+
 VALUE backend_base_snooze(struct backend_base *backend) {
   struct fiber_state *self = backend_base_fiber(backend);
 

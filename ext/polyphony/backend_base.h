@@ -36,8 +36,8 @@ struct backend_base {
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
   VALUE trace_proc, idle_proc;  /* or Qnil */
-  uint64_t quick_calls_at;      /* switch_count at the last call done without a switch, */
-  unsigned quick_calls;         /* and how many there were in a row */
+  uint64_t quick_at;            /* switch_count at the last call that did not switch, */
+  unsigned quick_count;         /* and how many there were in a row */
   VALUE stand_ins;              /* idle ones, see stand_in.h; or Qnil */
   unsigned stand_in_count;
   bool tracing;                 /* inside trace_proc: no re-entry */
@@ -97,6 +97,9 @@ VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle i
 /* The same, and raises an exception it was resumed with. */
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
 VALUE backend_base_snooze(struct backend_base *backend);
+/* For calls that need not wait and then do not switch: false when there were so many of them in a row
+ * that it is others' turn. */
+bool backend_base_quick_p(struct backend_base *backend);
 
 /* Protected: state is 0, or a tag for rb_jump_tag after cleaning up. Does not raise. The resume
  * value is returned, *how says how. Marks what the fiber waits for, for reports. */

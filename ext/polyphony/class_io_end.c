@@ -54,13 +54,11 @@ static VALUE IO_close_read(VALUE self) {
   return rb_call_super(0, NULL);
 }
 
-/* The number stands for another file then. */
+/* The number stands for another file then: what is on its way to the kernel must not meet that. */
 static VALUE IO_reopen(int argc, VALUE *argv, VALUE self) {
-  int fd = compat_descriptor(self);
-
-  drain(rb_io_get_write_io(self));
+  release(self);
   VALUE result = rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS);
-  if (fd >= 0) io_release_waiters(fd);
+  release(self);
   return result;
 }
 

@@ -32,6 +32,29 @@ static inline int compat_descriptor(VALUE io) {
 #endif
 }
 
+static inline VALUE compat_path(VALUE io) {
+#ifdef HAVE_RB_IO_PATH
+  return rb_io_path(io);
+#else
+  return RFILE(io)->fptr->pathv;
+#endif
+}
+
+static inline bool compat_timeout_p(VALUE io) {  /* since 3.2 */
+#ifdef HAVE_RB_IO_TIMEOUT
+  return !NIL_P(rb_io_timeout(io));
+#else
+  return (void)io, false;
+#endif
+}
+
+/* What writing to an IO comes to. */
+enum write_way {
+  WRITE_APPENDS,                /* the bytes go to Ruby's buffer, and nothing waits */
+  WRITE_AS_IT_IS,               /* they go to the kernel, at once and without conversion */
+  WRITE_OTHERWISE,
+};
+
 /* Ruby's own buffers of an IO: whether base is (in) one, and what is in the one for reading. Where the
  * public header does not show them, whatever is not longer than they are may be one. */
 #ifdef HAVE_RB_IO_T_RBUF
@@ -60,6 +83,15 @@ static inline const char *compat_read_buffer(VALUE io, size_t *length) {
   return *length ? file->rbuf.ptr + file->rbuf.off : NULL;
 }
 
+/* Whether the bytes in the buffer are characters as they are. */
+static inline bool compat_plain_p(VALUE io) {
+  rb_io_t *file = compat_file(io);
+  rb_encoding *encoding = file->encs.enc ? file->encs.enc : rb_default_external_encoding();
+
+  return !file->encs.enc2 && !file->readconv && !file->cbuf.len && !(file->mode & FMODE_TEXTMODE) &&
+         rb_enc_asciicompat(encoding);
+}
+
 /* How much waits to be written, and where; taken when written. */
 static inline const char *compat_write_buffer(VALUE io, size_t *length) {
   rb_io_t *file = compat_file(io);
@@ -80,6 +112,20 @@ static inline bool compat_unwritten_p(VALUE io) {  /* whether flushing may have 
   size_t length;
 
   return compat_write_buffer(io, &length) != NULL;
+}
+
+/* Conversion makes no more than four bytes of one, and a mark at the beginning. */
+static inline enum write_way compat_write_way(VALUE io, size_t length) {
+  enum { CAPACITY = 8192, MARK = 8 };
+  rb_io_t *file = compat_file(io);
+  bool converts = (file->encs.enc && file->encs.enc != rb_ascii8bit_encoding()) ||
+                  file->mode & FMODE_TEXTMODE ||
+                  file->encs.ecflags & (ECONV_DECORATOR_MASK | ECONV_STATEFUL_DECORATOR_MASK);
+  size_t capacity = file->wbuf.ptr ? (size_t)file->wbuf.capa : CAPACITY;
+
+  if (!(file->mode & (FMODE_SYNC | FMODE_TTY)))
+    return (size_t)file->wbuf.len + length * 4 + MARK < capacity ? WRITE_APPENDS : WRITE_OTHERWISE;
+  return converts || file->wbuf.len || !(file->mode & FMODE_SYNC) ? WRITE_OTHERWISE : WRITE_AS_IT_IS;
 }
 
 static inline bool compat_process_p(VALUE io) {  /* whether closing it waits for a process */
@@ -114,9 +160,14 @@ static inline const char *compat_write_buffer(VALUE io, size_t *length) {
   return (void)io, *length = 0, NULL;
 }
 
+static inline bool compat_plain_p(VALUE io) { return (void)io, false; }
+
 static inline void compat_take_written(VALUE io, size_t length) { (void)io, (void)length; }
 static inline bool compat_unwritten_p(VALUE io) { return (void)io, false; }
 static inline bool compat_process_p(VALUE io) { return (void)io, true; }
+static inline enum write_way compat_write_way(VALUE io, size_t length) {
+  return (void)io, (void)length, WRITE_OTHERWISE;
+}
 static inline VALUE compat_write_lock(VALUE io) { return (void)io, Qfalse; }
 #endif
 

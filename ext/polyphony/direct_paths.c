@@ -1,8 +1,22 @@
 /* direct_paths.c - stock methods for which the way through the scheduler is wrong or too long. Layer 2. */
+#include <errno.h>
 #include "backend_base.h"
 #include "fd.h"
 #include "io.h"
 #include "stand_in.h"
+
+/* Whether other fibers can run while this one waits. */
+static bool may_wait_p(void) { return stand_in_scheduled_p() || stand_in_wanted_p(); }
+
+/* As Ruby does it: with the path, if there is one, and the function that failed. */
+NORETURN(static void fail(VALUE io, int64_t error, const char *function));
+
+static void fail(VALUE io, int64_t error, const char *function) {
+  VALUE path = compat_path(io);
+
+  if (NIL_P(path)) rb_syserr_fail((int)-error, NULL);
+  rb_syserr_fail_str((int)-error, rb_sprintf("@ %s - %"PRIsVALUE, function, path));
+}
 
 /* ---- not blocking ----------------------------------------------------------------------------- */
 
@@ -68,15 +82,148 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self) {
   return rb_call_super_kw(argc, argv, keywords);
 }
 
-/* ---- writing several strings -------------------------------------------------------------------- */
+/* ---- reading what is there -------------------------------------------------------------------- */
+
+struct reading {
+  VALUE io, text;
+  size_t length;
+  int64_t position;             /* -1: the file's own */
+  int64_t result;
+};
+
+static VALUE read_locked(VALUE argument) {
+  struct reading *reading = (struct reading *)argument;
+
+  reading->result = io_read_memory(reading->io, RSTRING_PTR(reading->text), reading->length,
+                                   reading->position);
+  return Qnil;
+}
+
+/* What is odd is Ruby's to complain of. */
+static bool usual_p(int argc, const VALUE *argv, int most) {
+  if (argc < 1 || argc > most || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0) return false;
+  VALUE buffer = argc == most ? argv[most - 1] : Qnil;
+  return NIL_P(buffer) || (RB_TYPE_P(buffer, T_STRING) && !RB_OBJ_FROZEN(buffer));
+}
+
+static VALUE room_for(VALUE buffer, size_t length) {
+  if (NIL_P(buffer)) return rb_str_new(NULL, (long)length);
+  if ((size_t)RSTRING_LEN(buffer) >= length) rb_str_modify(buffer);
+  else rb_str_modify_expand(buffer, (long)length - RSTRING_LEN(buffer));
+  return buffer;
+}
+
+static VALUE cut(VALUE text, size_t length, bool own) {
+  rb_str_set_len(text, (long)length);
+  if (own) rb_str_resize(text, (long)length);   /* gives back what is not used */
+  return text;
+}
+
+/* The String, which is empty at the end of the file. */
+static VALUE read_some(VALUE io, VALUE length, VALUE buffer, int64_t position, const char *function) {
+  struct reading reading = { .io = io, .length = (size_t)FIX2LONG(length), .position = position };
+
+  reading.text = room_for(buffer, reading.length);
+  rb_str_locktmp(reading.text);
+  rb_ensure(read_locked, (VALUE)&reading, rb_str_unlocktmp, reading.text);
+  if (reading.result < 0) fail(io, reading.result, function);
+  return cut(reading.text, (size_t)reading.result, NIL_P(buffer));
+}
+
+static VALUE unless_at_end(VALUE text) {
+  if (RSTRING_LEN(text) == 0) rb_eof_error();
+  return text;
+}
+
+/* Whether nothing comes before what the kernel has. Raises unless it can be read by bytes. */
+static bool unbuffered_p(VALUE io) {
+  rb_io_t *file;
+
+  GetOpenFile(io, file);
+  rb_io_check_byte_readable(file);
+  return !rb_io_read_pending(file) && !compat_timeout_p(io);
+}
+
+static VALUE IO_readpartial(int argc, VALUE *argv, VALUE self) {
+  if (!may_wait_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
+  return unless_at_end(read_some(self, argv[0], argc > 1 ? argv[1] : Qnil, -1, "io_getpartial"));
+}
+
+static VALUE IO_sysread(int argc, VALUE *argv, VALUE self) {
+  if (!may_wait_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
+  return unless_at_end(read_some(self, argv[0], argc > 1 ? argv[1] : Qnil, -1, "rb_io_sysread"));
+}
+
+static VALUE IO_pread(int argc, VALUE *argv, VALUE self) {
+  bool usual = usual_p(argc, argv, 3) && argc > 1 && FIXNUM_P(argv[1]) && FIX2LONG(argv[1]) >= 0;
+  rb_io_t *file;
+
+  if (!may_wait_p() || !usual) return rb_call_super(argc, argv);
+  GetOpenFile(self, file);
+  rb_io_check_byte_readable(file);
+  return unless_at_end(read_some(self, argv[0], argc > 2 ? argv[2] : Qnil, FIX2LONG(argv[1]), "rb_io_pread"));
+}
+
+/* ---- writing ---------------------------------------------------------------------------------- */
 
 static VALUE stock_write;       /* UnboundMethod */
+
+struct writing {
+  VALUE io, text;
+  size_t done;
+  int64_t position, result;
+};
+
+/* At least some of it. */
+static void write_some(struct writing *writing) {
+  const char *base = RSTRING_PTR(writing->text) + writing->done;
+  size_t length = (size_t)RSTRING_LEN(writing->text) - writing->done;
+
+  writing->result = io_write_memory(writing->io, base, length, writing->position);
+  if (writing->result > 0) writing->done += (size_t)writing->result;
+}
+
+/* The copy has the same bytes; whoever has the String may change it while we wait. */
+static struct writing writing_new(VALUE io, VALUE text, int64_t position) {
+  return (struct writing){ .io = io, .text = rb_str_new_frozen(text), .position = position };
+}
+
+static VALUE writable(VALUE io) {
+  VALUE out = rb_io_get_write_io(io);
+  rb_io_t *file;
+
+  GetOpenFile(out, file);
+  rb_io_check_writable(file);
+  return out;
+}
+
+static VALUE write_directly(VALUE io, VALUE text, const char *function) {
+  struct writing writing = writing_new(io, text, -1);
+
+  while (writing.done < (size_t)RSTRING_LEN(writing.text)) {
+    write_some(&writing);
+    if (writing.result < 0) fail(io, writing.result, function);
+  }
+  RB_GC_GUARD(writing.text);
+  return SIZET2NUM(writing.done);
+}
+
+static VALUE write_once(VALUE io, VALUE text, int64_t position, const char *function) {
+  struct writing writing = writing_new(io, text, position);
+
+  write_some(&writing);
+  if (writing.result < 0) fail(io, writing.result, function);
+  RB_GC_GUARD(writing.text);
+  return LL2NUM(writing.result);
+}
 
 /* Ruby gives the scheduler one at a time, so that a line and its end, as puts writes them, could come
  * apart when fibers take turns. Strings that do not go together are written as they are. */
 static VALUE joined(int argc, const VALUE *argv) {
-  VALUE text = rb_str_dup(rb_obj_as_string(argv[0]));
+  VALUE text = rb_obj_as_string(argv[0]);
 
+  if (argc == 1) return text;
+  text = rb_str_dup(text);
   for (int i = 1; i < argc; i++) {
     VALUE next = rb_obj_as_string(argv[i]);
     if (!rb_enc_compatible(text, next)) return Qnil;
@@ -85,24 +232,53 @@ static VALUE joined(int argc, const VALUE *argv) {
   return text;
 }
 
-static VALUE write_all(int argc, VALUE *argv, VALUE self) {
-  bool asked = !NIL_P(rb_fiber_scheduler_current());
+static VALUE write_text(VALUE self, VALUE text, bool several) {
+  VALUE out = writable(self);
 
-  if (!asked && !stand_in_wanted_p()) return rb_call_super(argc, argv);
-  VALUE text = argc > 1 ? joined(argc, argv) : Qnil;
-  struct stand_in_call call = { .method = stock_write, .receiver = self, .argc = NIL_P(text) ? argc : 1,
-                                .argv = NIL_P(text) ? argv : &text };
-  VALUE count = asked ? rb_call_super(call.argc, call.argv) : stand_in_call(&call);
-  RB_GC_GUARD(text);
-  return count;
+  switch (compat_write_way(out, (size_t)RSTRING_LEN(text))) {
+    case WRITE_APPENDS: return rb_call_super(1, &text);
+    case WRITE_AS_IT_IS: return write_directly(out, text, several ? "io_writev" : "io_write");
+    case WRITE_OTHERWISE: break;
+  }
+  if (stand_in_scheduled_p()) return rb_call_super(1, &text);
+  struct stand_in_call call = { .method = stock_write, .receiver = self, .argc = 1, .argv = &text };
+  return stand_in_call(&call);
+}
+
+static VALUE IO_write(int argc, VALUE *argv, VALUE self) {
+  if (argc == 0 || !may_wait_p()) return rb_call_super(argc, argv);
+  VALUE text = joined(argc, argv);
+  if (!NIL_P(text)) return RSTRING_LEN(text) ? write_text(self, text, argc > 1) : rb_call_super(1, &text);
+  if (stand_in_scheduled_p()) return rb_call_super(argc, argv);
+  struct stand_in_call call = { .method = stock_write, .receiver = self, .argc = argc, .argv = argv };
+  return stand_in_call(&call);
+}
+
+static VALUE IO_syswrite(VALUE self, VALUE object) {
+  VALUE text = rb_obj_as_string(object);
+
+  if (!may_wait_p() || compat_unwritten_p(rb_io_get_write_io(self))) return rb_call_super(1, &text);
+  return write_once(writable(self), text, -1, "rb_io_syswrite");
+}
+
+static VALUE IO_pwrite(VALUE self, VALUE object, VALUE position) {
+  VALUE text = rb_obj_as_string(object), argv[] = { text, position };
+
+  if (!may_wait_p() || !FIXNUM_P(position) || FIX2LONG(position) < 0) return rb_call_super(2, argv);
+  return write_once(writable(self), text, FIX2LONG(position), "rb_io_pwrite");
 }
 
 void direct_paths_init(void) {
   VALUE module = rb_define_module_under(mPolyphony, "DirectPaths");
 
-  rb_define_method(module, "read_nonblock", read_nonblock, -1);
   rb_define_method(module, "write_nonblock", write_nonblock, -1);
   rb_gc_register_address(&stock_write);
   stock_write = rb_funcall(rb_cIO, rb_intern("instance_method"), 1, ID2SYM(rb_intern("write")));
-  rb_define_method(module, "write", write_all, -1);
+  rb_define_method(module, "read_nonblock", read_nonblock, -1);
+  rb_define_method(module, "readpartial", IO_readpartial, -1);
+  rb_define_method(module, "sysread", IO_sysread, -1);
+  rb_define_method(module, "pread", IO_pread, -1);
+  rb_define_method(module, "write", IO_write, -1);
+  rb_define_method(module, "syswrite", IO_syswrite, 1);
+  rb_define_method(module, "pwrite", IO_pwrite, 2);
 }

@@ -49,7 +49,7 @@ static VALUE call_politely(int argc, const VALUE *argv) {
   VALUE told[MOST_ARGUMENTS];
 
   if (argc < 1 || argc > MOST_ARGUMENTS) return rb_call_super(argc, argv);
-  io_take_turn(backend_base_current());
+  io_give_way();
   MEMCPY(told, argv, VALUE, argc);
   told[1] = INT2NUM(flags_of(argc, argv) | MSG_DONTWAIT);
   return rb_call_super(argc < 2 ? 2 : argc, told);

@@ -79,6 +79,7 @@ struct fiber_state {
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
   struct relocking *relocking;  /* what it locks whatever comes, see scheduler.h; or NULL */
   VALUE condition;              /* Ruby's ConditionVariable it is in a wait of, or Qnil */
+  struct intake *intake;        /* of the stock method it is in, see intake.h; or NULL */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
   unsigned shields;             /* how many of them are shields */

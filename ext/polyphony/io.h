@@ -60,10 +60,6 @@ bool io_ready_at_once_p(int fd);
 
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
-/* For what is done at once, without a switch: whether that is still fair to others, each time it is
- * asked; and before anything is done, the turn if it is not. */
-bool io_quick_p(struct backend_base *backend);
-void io_take_turn(struct backend_base *backend);
 /* Said first by methods that do not switch while they find something to do: whoever calls nothing else
  * lets others run now and then. Any fiber of any thread. Switches. */
 void io_give_way(void);

@@ -373,7 +373,7 @@ int io_accept_from(VALUE server, struct sockaddr_storage *address, socklen_t *le
   bool collected = false;
 
   prepare();
-  io_take_turn(backend);
+  io_give_way();
   for (;;) {
     int fd = fd_of(server, FD_READ);
     recall(backend, fd, NULL);

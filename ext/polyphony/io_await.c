@@ -452,25 +452,13 @@ int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t 
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
-enum { QUICK_CALLS = 32 };
-
-bool io_quick_p(struct backend_base *backend) {
-  if (backend->quick_calls_at != backend->switch_count) backend->quick_calls = 0;
-  backend->quick_calls_at = backend->switch_count;
-  return ++backend->quick_calls <= QUICK_CALLS;
-}
-
-void io_take_turn(struct backend_base *backend) {
-  if (io_quick_p(backend)) return;
-  backend->quick_calls = 0;     /* also if there was nobody to switch to */
-  io_snooze(backend);
-}
-
 bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
+
 void io_give_way(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
 
-  if (backend && backend->open && backend_base_may_wait_p(backend)) io_take_turn(backend);
+  if (!backend || !backend->open || backend_base_quick_p(backend)) return;
+  if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
 }
 
 /* ---- closing -------------------------------------------------------------------------------- */
@@ -480,7 +468,10 @@ static void raise_closed(struct fiber_state *fiber) {
                         RESUME_RAISE);
 }
 
+/* Once: the same descriptor may be let go of twice, before what is left in its buffer is written and
+ * after. */
 static void tell_closed(struct fiber_state *fiber) {
+  if (fiber->op_closed) return;
   fiber->op_closed = true;
   raise_closed(fiber);
 }
@@ -493,16 +484,19 @@ static void tell_selects(struct backend_base *backend, int fd) {
   }
 }
 
+/* What the kernel has not seen yet would meet whatever file gets the number next: so it is shown. */
 static void release_here(struct backend_base *backend, int fd) {
-  struct op *op, *next;
+  struct op *op = loop_ops_on(&backend->loop, fd), *next;
+  bool any = op != NULL;
 
-  for (op = loop_ops_on(&backend->loop, fd); op; op = next) {
+  for (; op; op = next) {
     next = op->fd_next;
     if (op->owner) tell_closed(op->owner);
     loop_cancel(&backend->loop, op);
   }
   tell_selects(backend, fd);
   loop_forget_fd(&backend->loop, fd);
+  if (any) loop_poll(&backend->loop, 0);
   collect(backend);
 }
 

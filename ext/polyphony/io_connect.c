@@ -38,10 +38,12 @@ static VALUE resolve(int fd, VALUE host, VALUE port) {
 
 /* ---- addresses that need no resolving -------------------------------------------------------- */
 
-static VALUE one_address(const void *bytes, size_t length) {
-  if (length > sizeof(struct sockaddr_storage) || length < sizeof(sa_family_t))
-    rb_raise(rb_eArgError, "not a socket address: it has %zu bytes", length);
-  return rb_ary_new_from_args(1, rb_str_new(bytes, (long)length));
+static VALUE one_address(VALUE address) {
+  long length = RSTRING_LEN(address);
+
+  if (length > (long)sizeof(struct sockaddr_storage) || length < (long)sizeof(sa_family_t))
+    rb_raise(rb_eArgError, "not a socket address: it has %ld bytes", length);
+  return rb_ary_new_from_args(1, rb_str_new_frozen(address));
 }
 
 static VALUE unix_path(VALUE path) {
@@ -53,7 +55,8 @@ static VALUE unix_path(VALUE path) {
              sizeof(address.sun_path) - 1, length);
   memcpy(address.sun_path, RSTRING_PTR(path), length);
   bool abstract = length > 0 && address.sun_path[0] == '\0';
-  return one_address(&address, offsetof(struct sockaddr_un, sun_path) + length + !abstract);
+  RB_GC_GUARD(path);
+  return one_address(rb_str_new((char *)&address, (long)(offsetof(struct sockaddr_un, sun_path) + length + !abstract)));
 }
 
 /* A packed address begins with its family, which a path hardly does. */
@@ -73,7 +76,7 @@ static VALUE packed_address(int fd, VALUE address) {
   StringValue(address);
   int family = family_of(fd);
   if (family == AF_UNIX && !packed_p(address, family)) return unix_path(address);
-  return one_address(RSTRING_PTR(address), RSTRING_LEN(address));
+  return one_address(address);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -85,15 +88,12 @@ static int64_t connect_to(struct backend_base *backend, VALUE socket, VALUE addr
   memcpy(op->memory, RSTRING_PTR(address), RSTRING_LEN(address));
   op->as.connect.addr = op->memory;
   op->as.connect.len = (socklen_t)RSTRING_LEN(address);
+  RB_GC_GUARD(address);
   return io_perform(backend, op, socket);
 }
 
 int64_t io_connect_packed(VALUE socket, VALUE packed) {
-  VALUE addresses = one_address(RSTRING_PTR(packed), RSTRING_LEN(packed));
-  int64_t result = connect_to(backend_base_current(), socket, RARRAY_AREF(addresses, 0));
-
-  RB_GC_GUARD(addresses);
-  return result;
+  return connect_to(backend_base_current(), socket, RARRAY_AREF(one_address(packed), 0));
 }
 
 NORETURN(static void raise_refused(int64_t result, VALUE host, VALUE port));

@@ -8,7 +8,12 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "attempt.h"
+#include "intake.h"
 #include "io.h"
+#include "loading.h"
+
+enum { QUICK_LENGTH = 1 << 20 };
 
 /* ---- one operation ---------------------------------------------------------------------------- */
 
@@ -107,11 +112,11 @@ static int64_t try_to_read(VALUE io, char *base, size_t length) {
   return result < 0 ? -errno : result;
 }
 
-int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
+static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   bool shared = offset < 0 && compat_read_buffer_p(io, base, length);
   int64_t result;
 
-  if (backend_base_current()->try_only) return try_to_read(io, base, length);
+  if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   do {
     int fd = rb_io_descriptor(io);
     if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
@@ -125,19 +130,69 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
   return result;
 }
 
+struct noted_read {
+  VALUE io;
+  char *base;
+  size_t length;
+};
+
+static VALUE run_noted_read(VALUE argument) {
+  struct noted_read *read = (struct noted_read *)argument;
+
+  return (VALUE)read_memory(read->io, read->base, read->length, -1);
+}
+
+/* For a stock method that needs several reads: if this one is broken off, what the others had taken
+ * is put back. If the IO was closed, there is nowhere to put it. */
+static int64_t read_noted(struct fiber_state *fiber, struct noted_read read) {
+  struct intake *intake = fiber->intake;
+  bool in_buffer = compat_read_buffer_p(read.io, read.base, read.length);
+  int state;
+
+  intake_continue(intake);
+  int64_t result = (int64_t)rb_protect(run_noted_read, (VALUE)&read, &state);
+  if (state && !fiber->op_closed) intake_put_back(intake, read.base);
+  if (state) rb_jump_tag(state);
+  if (result > 0) intake_filled(intake, read.base, (size_t)result, in_buffer);
+  return result;
+}
+
+int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
+  struct backend_base *backend = backend_base_current();
+
+  if (backend->try_only) return try_to_read(io, base, length);
+  struct fiber_state *fiber = backend_base_fiber(backend);
+  if (offset < 0 && fiber->intake && fiber->intake->io == io)
+    return read_noted(fiber, (struct noted_read){ io, base, length });
+  return read_memory(io, base, length, offset);
+}
+
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-/* What there is room for is written at once, without a switch, so that what a program prints, in an
- * ensure block for instance, is printed. (A pipe that is ready for writing has room for PIPE_BUF.)
- * Who does nothing else lets others run now and then. */
-static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
-  struct pollfd ready = { .fd = rb_io_descriptor(io), .events = POLLOUT };
+/* A tty cannot be asked before it is ready. */
+static int64_t attempt_now(struct op *op, struct attempt *attempt) {
+  int64_t result = attempt_op(op, attempt);
+  struct pollfd ready = { .fd = op->fd, .events = POLLOUT };
 
-  if (length > PIPE_BUF) return -EAGAIN;
-  if (!io_quick_p(backend)) return -EAGAIN;
-  if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return -EAGAIN;
-  ssize_t result = write(ready.fd, base, length);
-  return result < 0 ? -errno : result;
+  if (result != ATTEMPT_WAIT || poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return result;
+  attempt->ready = true;
+  return attempt_op(op, attempt);
+}
+
+/* What there is room for is written at once, without a switch, so that what a program prints, in an
+ * ensure block for instance, is printed. Who does nothing else lets others run now and then. */
+static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
+  struct op op = { .kind = OP_WRITE, .fd = rb_io_descriptor(io) };
+  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
+  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
+
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
+  op.as.rw.base = (char *)base;
+  op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
+  op.as.rw.offset = -1;
+  int64_t result = attempt_now(&op, &attempt);
+  if (slot) slot->hints = attempt.hints;
+  return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE ? -EAGAIN : result;
 }
 
 static int64_t write_from(VALUE io, const char *base, size_t length, int64_t offset) {

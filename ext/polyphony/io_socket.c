@@ -315,7 +315,7 @@ VALUE io_send_by_mode(VALUE io, VALUE text, int flags, VALUE address) {
   size_t sent = 0;
 
   address = destination(address);
-  io_take_turn(backend);
+  io_give_way();
   for (unsigned futile = 0;; text = rb_str_new_frozen(text)) {
     int fd = rb_io_descriptor(io);
     int64_t result = try_to_send(fd, text, sent, flags | MSG_DONTWAIT, address);

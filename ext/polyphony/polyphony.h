@@ -28,6 +28,7 @@ void class_scope_init(void);
 void class_exception_init(void);
 void class_scheduler_init(void);
 void class_stand_in_init(void);
+void class_aside_init(void);
 void class_fifo_init(void);
 void class_io_end_init(void);
 void direct_paths_init(void);

@@ -28,6 +28,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_backend_init();
   class_scheduler_init();
   class_stand_in_init();
+  class_aside_init();
   class_fifo_init();
   class_io_end_init();
   direct_paths_init();

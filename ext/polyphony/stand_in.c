@@ -131,7 +131,8 @@ struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
   return fiber;
 }
 
-static VALUE call_stock(struct worker *worker) {
+static VALUE call_stock(VALUE argument) {
+  struct worker *worker = (struct worker *)argument;
   const struct stand_in_call *call = worker->request->call;
   VALUE buffer, *argv = ALLOCV_N(VALUE, buffer, call->argc + 1), result;
 
@@ -150,7 +151,9 @@ static VALUE perform(VALUE argument) {
   struct worker *worker = (struct worker *)argument;
   struct request *request = worker->request;
 
-  return request->call ? call_stock(worker) : request->function(request->argument);
+  if (!request->call) return request->function(request->argument);
+  if (!request->call->intake) return call_stock(argument);
+  return intake_during(request->call->intake, call_stock, argument);
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */
@@ -312,7 +315,7 @@ static bool without_lines_p(VALUE error) {
 /* C functions alone ran in the stand-in: where they were called is not among its frames. So Ruby is
  * made to note them anew, here. An exception that was raised elsewhere first keeps its own. */
 static void raise_here(VALUE error, VALUE stand_in) {
-  bool ours = rb_attr_get(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
+  bool ours = fiber_state_noted(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
 
   if (ours && without_lines_p(error)) {
     rb_ivar_set(error, rb_intern("bt"), Qnil);

@@ -9,6 +9,7 @@
 #define POLYPHONY_STAND_IN_H
 
 #include "backend_base.h"
+#include "intake.h"
 
 void stand_in_init(void);                              /* once, at load */
 
@@ -24,6 +25,7 @@ struct stand_in_call {
   int argc;
   const VALUE *argv;
   int keywords;                 /* as rb_keyword_given_p says */
+  struct intake *intake;        /* of a method that reads; or NULL */
   void (*before_block)(int argc, const VALUE *argv);  /* in the caller's fiber; or NULL */
 };
 

@@ -19,7 +19,7 @@ module Polyphony
 
       def initialize(path)
         @file = File.new(path, File::WRONLY | File::APPEND | File::CREAT)
-        @pid = Process.pid
+        @pid = ::Process.pid
       end
 
       def start(test)
@@ -27,7 +27,7 @@ module Polyphony
         @message = ''
         @started = now
         line('start', test.dump)
-        Beat.start if defined?(Beat)
+        Beat.start if beat?
       end
 
       # A test may have several outcomes, one of its own and one of its teardown: the worst counts.
@@ -40,7 +40,7 @@ module Polyphony
       end
 
       def finish(test)
-        gap = defined?(Beat) ? Beat.stop.round(3) : 0.0
+        gap = beat? ? Beat.stop.round(3) : 0.0
         line('end', test.dump, @verdict, (now - @started).round(3), gap, @message.b[0, 4000].dump)
       end
 
@@ -49,6 +49,10 @@ module Polyphony
       end
 
       private
+
+      def beat?
+        defined?(Beat) && Beat.on?
+      end
 
       def verdict(error)
         case error
@@ -61,11 +65,11 @@ module Polyphony
 
       # A forked child that strays into the runner has nothing to say.
       def line(*fields)
-        STOCK_WRITE.bind_call(@file, "#{fields.join("\t")}\n") if Process.pid == @pid
+        STOCK_WRITE.bind_call(@file, "#{fields.join("\t")}\n") if ::Process.pid == @pid
       end
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
     end
 
@@ -122,7 +126,7 @@ module Polyphony
 end
 
 # No terminal is in reach of the tests, whoever started them, and the whole family can be ended at once.
-Process.setsid
+::Process.setsid
 source, record, skip, how = ARGV.shift(4)
 $LOAD_PATH.unshift("#{source}/tool/lib")
 require 'test/unit'

@@ -2,6 +2,7 @@
 
 require 'yaml'
 require_relative 'file_run'
+require_relative 'setting'
 
 module Polyphony
   module Compat
@@ -23,7 +24,7 @@ module Polyphony
 
       # @raise [ArgumentError] for an entry that says something else than it may
       def initialize(text = File.read(LIST))
-        @entries = (YAML.safe_load(text) || {}).flat_map do |file, list|
+        @entries = (YAML.safe_load(text, aliases: true) || {}).flat_map do |file, list|
           list.map { |entry| entry_of(file, entry) }
         end
       end
@@ -50,21 +51,21 @@ module Polyphony
       end
     end
 
-    # One file: what it does without Polyphony, twice, and what is different with it.
-    class Comparison
-      # A test that passes without Polyphony and does not with it. It is +steady+ when it differed in two
-      # runs of two.
-      Difference = Struct.new(:file, :test, :setting, :outcome, :reason, :steady) do
-        def explained?
-          !reason.nil?
-        end
-
-        # Whether somebody has to look at it.
-        def open?
-          steady && !explained?
-        end
+    # A test that passes without Polyphony and does not with it. It is +steady+ when it differed in two
+    # runs of two.
+    Difference = Struct.new(:file, :test, :setting, :outcome, :reason, :steady) do
+      def explained?
+        !reason.nil?
       end
 
+      # Whether somebody has to look at it.
+      def open?
+        steady && !explained?
+      end
+    end
+
+    # One file: what it does without Polyphony, twice, and what is different with it.
+    class Comparison
       attr_reader :file, :differences
 
       # @param stock [Array<Hash{String => Outcome}>] of the runs without Polyphony
@@ -81,9 +82,14 @@ module Polyphony
         @compared ||= @stock.first.keys.select { |test| @stock.all? { |run| run[test]&.pass? } }
       end
 
+      # @return [Integer]
+      def count
+        compared.size
+      end
+
       # @return [Hash{String => String}] the others => why they are not compared
       def excluded
-        (@stock.flat_map(&:keys).uniq - compared).to_h do |test|
+        @excluded ||= (@stock.flat_map(&:keys).uniq - compared).to_h do |test|
           [test, @stock.map { |run| run[test]&.verdict || 'missing' }.uniq.join(', ')]
         end
       end
@@ -107,7 +113,7 @@ module Polyphony
 
       # @return [Hash] for the machine-readable file
       def to_h
-        { 'compared' => compared.size, 'excluded' => excluded,
+        { 'compared' => count, 'excluded' => excluded,
           'seconds' => @stock.last.each_value.sum(&:seconds).round(1),
           'settings' => @runs.to_h { |setting, outcomes| [setting.to_s, run_to_h(setting, outcomes)] } }
       end
@@ -133,6 +139,35 @@ module Polyphony
       def difference_to_h(difference)
         { 'verdict' => difference.outcome.verdict, 'message' => difference.outcome.message.scrub('?'),
           'reason' => difference.reason, 'steady' => difference.steady }
+      end
+    end
+
+    # The same, as an earlier run has recorded it: explaining a difference does not take another run.
+    class Recorded
+      attr_reader :file, :count, :excluded, :differences
+
+      # @param record [Hash] what Comparison#to_h made
+      def initialize(file, record, explanations)
+        @file = file
+        @count = record.fetch('compared')
+        @excluded = record.fetch('excluded')
+        @runs = record.fetch('settings')
+        @differences = @runs.flat_map do |name, run|
+          setting = Setting.named(name)
+          run.fetch('differences').map { |test, told| difference(test, setting, told, explanations) }
+        end
+      end
+
+      # @see Comparison#gaps
+      def gaps(setting, least = 0.1)
+        @runs.fetch(setting.to_s).fetch('gaps').select { |_test, gap| gap > least }
+      end
+
+      private
+
+      def difference(test, setting, told, explanations)
+        outcome = Outcome.new(told.fetch('verdict'), told.fetch('message'), 0, 0)
+        Difference.new(@file, test, setting, outcome, explanations.reason(@file, test, setting), told.fetch('steady'))
       end
     end
   end

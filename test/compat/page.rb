@@ -62,7 +62,7 @@ module Polyphony
       end
 
       def total
-        @comparisons.sum { |comparison| comparison.compared.size }
+        @comparisons.sum { |comparison| comparison.count }
       end
 
       def table(head, rows)
@@ -103,7 +103,7 @@ module Polyphony
 
       def rows(comparisons)
         comparisons.map do |c|
-          [c.file, c.compared.size, c.excluded.size, *modes.map { |mode| cell(c, mode) }]
+          [c.file, c.count, c.excluded.size, *modes.map { |mode| cell(c, mode) }]
         end
       end
 

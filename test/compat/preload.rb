@@ -26,6 +26,11 @@ module Polyphony
           @gap = 0.0
         end
 
+        # @return [Boolean] whether there is a beat
+        def on?
+          !@last.nil?
+        end
+
         def spin
           start
           Fiber.current.spin(:beat) do
@@ -45,7 +50,7 @@ module Polyphony
         end
 
         def now
-          Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
         end
       end
     end

@@ -3,9 +3,11 @@
 # Runs the interpreter's own test files without Polyphony and with it, and tells what differs:
 #
 #   ruby test/compat/run.rb [part of a file's name] [mode] [driver]
+#   ruby test/compat/run.rb --page         writes the page again, with the explanations of today
 #
 # Without words: all files, the modes main and spun, every driver that works here; then docs/compatibility.md
-# is written. COMPAT_SOURCE names the sources of the interpreter, COMPAT_JOBS how many files are run at once.
+# is written. COMPAT_SOURCE names the sources of the interpreter, COMPAT_JOBS how many files are run at once;
+# COMPAT_PATIENCE=3 makes all limits three times as long, for a machine that has other things to do.
 # Everything about a run is in tmp/compat: results.json, and the output of each file in logs/.
 
 require 'etc'
@@ -15,12 +17,16 @@ require_relative 'setting'
 require_relative 'plan'
 require_relative 'file_run'
 require_relative 'comparison'
+require_relative 'report'
 require_relative 'page'
 
 module Polyphony
   module Compat
     # One run, from the words of the command line to the exit status.
     class Run
+      RESULTS = File.join(Plan::CACHE, 'results.json')
+      PARTIAL = File.join(Plan::CACHE, 'partial.json')
+
       def initialize(filter, mode, driver)
         @whole = [filter, mode, driver].all? { |word| word.to_s.empty? }
         @modes = chosen(mode, Setting::MODES, Setting::USUAL, 'mode')
@@ -40,15 +46,29 @@ module Polyphony
         work_off(@plan.files)
         @comparisons.sort_by!(&:file)
         write_results
-        report
-        write_page if @whole
-        differences.none?(&:open?)
+        Report.new(@comparisons, settings, @explanations).tell(whole: @whole)
+        puts "#{(now - @begun).round} s, details in #{@results.delete_prefix("#{Dir.pwd}/")}"
+        Page.new(@plan, @comparisons, settings).write if @whole
+        @comparisons.flat_map(&:differences).none?(&:open?)
+      end
+
+      # Writes the page again, with what the last whole run has recorded and what is explained by now.
+      # @return [Boolean] as call
+      def self.rewrite_page
+        abort 'compat: nothing is recorded: run it without words first' unless File.exist?(RESULTS)
+        record = JSON.parse(File.read(RESULTS))
+        settings = record.fetch('settings').map { |name| Setting.named(name) }
+        explanations = Explanations.new
+        comparisons = record.fetch('files').map { |file, told| Recorded.new(file, told, explanations) }
+        Report.new(comparisons, settings, explanations).tell(whole: true)
+        Page.new(Plan.new(nil), comparisons, settings).write
+        comparisons.flat_map(&:differences).none?(&:open?)
       end
 
       private
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
 
       def chosen(word, possible, usual, what)
@@ -103,70 +123,15 @@ module Polyphony
         open = comparison.differences.select(&:open?)
         puts format('%<time>4d s  %<done>3d/%<all>d  %<file>-40s %<tests>4d tests  %<what>s',
                     time: now - @begun, done: @comparisons.size, all: @plan.files.size,
-                    file: comparison.file, tests: comparison.compared.size,
+                    file: comparison.file, tests: comparison.count,
                     what: open.empty? ? '' : "#{open.size} differ")
-      end
-
-      def differences
-        @comparisons.flat_map(&:differences)
       end
 
       def write_results
         text = JSON.pretty_generate('ruby' => RUBY_DESCRIPTION, 'settings' => settings.map(&:to_s),
                                     'files' => @comparisons.to_h { |c| [c.file, c.to_h] })
-        @results = File.join(Plan::CACHE, @whole ? 'results.json' : 'partial.json')
+        @results = @whole ? RESULTS : PARTIAL
         File.write(@results, text)
-      end
-
-      def report
-        list('passes in stock Ruby, not with Polyphony', differences.select(&:open?))
-        list('differed once, and not when run again', differences.reject { |d| d.steady || d.explained? })
-        tell_excluded
-        tell_unused if @whole
-        tell_counts
-      end
-
-      def list(title, differences)
-        return if differences.empty?
-
-        puts '', "== #{title}"
-        differences.group_by { |d| [d.file, d.test] }.each do |(file, test), cases|
-          puts "#{file} #{test} (#{cases.map(&:setting).join(' ')})"
-          cases.map { |d| "#{d.outcome.verdict}: #{d.outcome.summary}" }.uniq.each { |line| puts "    #{line}" }
-        end
-      end
-
-      def tell_excluded
-        left = @comparisons.flat_map { |c| c.excluded.map { |test, why| [c.file, test, why] } }
-        left.reject! { |_file, _test, why| why == 'skip' }
-        return if left.empty?
-
-        puts '', '== not compared: does not pass in stock Ruby here, or not always'
-        left.each { |words| puts words.join('  ') }
-      end
-
-      def tell_unused
-        return if @explanations.unused.empty?
-
-        puts '', '== explained in differences.yml, but not seen'
-        @explanations.unused.each { |entry| puts "#{entry.file} #{entry.tests.join(' ')}" }
-      end
-
-      def tell_counts
-        puts '', "#{@comparisons.sum { |c| c.compared.size }} tests compared in #{@comparisons.size} files, " \
-                 "#{(now - @begun).round} s, details in #{@results.delete_prefix("#{Dir.pwd}/")}"
-        settings.each do |setting|
-          mine = differences.select { |d| d.setting == setting }
-          puts format('%<setting>-14s %<open>d differ, %<known>d differ and are explained, %<once>d differed once, ' \
-                      '%<still>d stopped the loop for half a second',
-                      setting: setting, open: mine.count(&:open?), known: mine.count(&:explained?),
-                      once: mine.count { |d| !d.steady && !d.explained? },
-                      still: @comparisons.sum { |c| c.gaps(setting, 0.5).size })
-        end
-      end
-
-      def write_page
-        Page.new(@plan, @comparisons, settings).write
       end
     end
   end
@@ -175,7 +140,8 @@ end
 $stdout.sync = true
 Dir.chdir(File.expand_path('../..', __dir__))
 begin
-  exit Polyphony::Compat::Run.new(*ARGV.first(3).values_at(0, 1, 2)).call
+  run = Polyphony::Compat::Run
+  exit ARGV == ['--page'] ? run.rewrite_page : run.new(*ARGV.values_at(0, 1, 2)).call
 rescue Polyphony::Compat::Source::Missing => e
   abort "compat: #{e.message}"
 end

@@ -26,6 +26,11 @@ module Polyphony
         new('stock', turn.to_s)
       end
 
+      # @return [Setting] from what to_s made
+      def self.named(name)
+        new(*name.split('-', 2))
+      end
+
       def stock?
         mode == 'stock'
       end

@@ -132,7 +132,7 @@ module Polyphony
         options = { 'Dir::Etc::SourceList' => '/dev/null', 'Dir::Etc::SourceParts' => "#{@folder}/parts",
                     'Dir::State::Lists' => "#{@folder}/lists", 'Dir::Cache' => "#{@folder}/cache",
                     'Acquire::Languages' => 'none' }
-        options['APT::Sandbox::User'] = 'root' if Process.uid.zero? # it may not read our folders
+        options['APT::Sandbox::User'] = 'root' if ::Process.uid.zero? # it may not read our folders
         system('apt-get', *options.map { |name, value| "-o#{name}=#{value}" }, *words,
                chdir: chdir, out: File::NULL, err: ["#{@folder}/apt.log", 'a'])
       end

@@ -15,6 +15,7 @@ class TestExamples < Polyphony::TestCase
     'chat_rooms' => [/\Abob sees ann: hello\nann sees ann: hello\nbob sees bob: hi ann\nann sees bob: hi ann\n/,
                      /\nbob sees bob: all alone here\nrooms: ruby\Z/],
     'clock' => ['tick 1', 'read: at last', /^the clock has ticked \d+ times meanwhile$/],
+    'datagrams' => [/^client 0: it is late$/, /^client 9: it is late$/, 'on average: true'],
     'deadline' => ['names fetched, prices fetched', 'prices: given up', 'sorry: deadline of 0.1 s is over'],
     'deadlock' => ['no fiber can ever run again', /^  #<Fiber ann:\d+ deadlock\.rb:10> waits for an item in a queue/,
                    'bob has been ended: true'],

@@ -79,15 +79,23 @@ module Polyphony
   # Stock methods in fibers for which Ruby does not ask the scheduler, run in one for which it does. In C.
   # @!visibility private
   module StandIn
-    # @!method self.for(mod, *names, last_line: false, turns: false, waits: true)
+    # @!method self.for(mod, *names, last_line: false, needs: nil, text: nil, path: nil,
+    #     takes: false, turns: false, waits: true)
     #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
     #   Ruby does not have are left out.
-    #   @param last_line [Boolean] whether they set +$_+
+    #   @param last_line [Boolean, Symbol] whether they set +$_+; +:each+: for each call of their block
+    #   @param needs [Symbol] +:byte+, +:character+, +:line+, +:length+: if that is in Ruby's buffer of the
+    #     IO, they do not wait
+    #   @param text [Integer] which argument is turned into a String
+    #   @param path [Integer] which argument names a file
+    #   @param takes [Boolean] whether they gather what they read: it is put back if they are broken off
     #   @param turns [Boolean] whether others are to run now and then although they need not wait
     #   @param waits [Boolean] whether they may wait at all
     #   @return [Module] what was prepended
     # @!method self.wanted?
     #   @return [Boolean] whether the running fiber is a blocking one that could let others run
+    # @!method self.possible?
+    #   @return [Boolean] whether the running fiber could let others run
     # @!method self.call(method, receiver, *args, **options, &block)
     #   Calls an UnboundMethod there; the block is called in the fiber that gave it.
     #   @return [Object]

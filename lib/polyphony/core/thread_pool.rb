@@ -28,20 +28,13 @@ module Polyphony
         pool&.stop
         nil
       end
-
-      # @!visibility private
-      # Loads Etc here: not every program that uses fibers wants its constant.
-      def processors
-        require 'etc'
-        Etc.nprocessors
-      end
     end
 
     # @return [Integer] how many threads
     attr_reader :size
 
     # @param size [Integer] how many threads; as many as there are processors
-    def initialize(size = ThreadPool.processors)
+    def initialize(size = processors)
       unless size.is_a?(Integer) && size.positive?
         raise ArgumentError, "size must be a positive Integer, got #{size.inspect}"
       end
@@ -100,6 +93,12 @@ module Polyphony
     end
 
     private
+
+    # Loads Etc here: not every program that uses fibers wants its constant.
+    def processors
+      require 'etc'
+      Etc.nprocessors
+    end
 
     def wait_for(job, crew)
       crew.push(job)

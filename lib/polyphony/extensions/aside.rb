@@ -57,18 +57,49 @@ module Polyphony
     end
     private_constant :Errand
 
-    # @param undo [#call] gets a result which came when it was no longer wanted
-    # @yield in another thread
-    # @return [Object] what the block returns
-    def self.run(undo, &block)
-      errand = Errand.new(block)
-      result = errand.result
-      taken = true
-      result
-    ensure
-      unless taken || !errand
-        late = errand.abandon
+    @waiting = {}.compare_by_identity # IO => fibers
+
+    class << self
+      # @!method flock(descriptor, operation)
+      #   flock(2), in the thread that calls it.
+      #   @return [Integer] 0
+
+      # @param undo [#call] gets a result which came when it was no longer wanted
+      # @param io [IO, nil] what is being waited on
+      # @yield in another thread
+      # @return [Object] what the block returns
+      def run(undo, io = nil, &block)
+        errand = Errand.new(block)
+        result = watching(io) { errand.result }
+        taken = true
+        result
+      ensure
+        late = errand&.abandon unless taken
         undo.call(late) if late
+      end
+
+      # @return [Boolean] whether anybody waits on an IO
+      def waiting?
+        !@waiting.empty?
+      end
+
+      # Wakes the fibers that wait on an IO which is being closed.
+      def release(io)
+        @waiting.delete(io)&.each { |fiber| fiber.schedule(::IOError.new('stream closed in another thread')) }
+      end
+
+      private
+
+      def watching(io)
+        return yield unless io
+
+        begin
+          (@waiting[io] ||= []) << ::Fiber.current
+          yield
+        ensure
+          fibers = @waiting[io]
+          @waiting.delete(io) if fibers && (fibers.delete(::Fiber.current); fibers.empty?)
+        end
       end
     end
   end

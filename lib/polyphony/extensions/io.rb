@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require 'polyphony/extensions/fifo'
+require 'polyphony/extensions/copy_stream'
+require 'polyphony/extensions/file_locks'
 
 module Polyphony
   # Stock methods with a shorter way to the backend, or for which the scheduler's is wrong. In C.
@@ -27,5 +29,23 @@ module Polyphony
     # @!method reopen(other_or_path, mode = nil, **options)
     #   @return [self]
     ::IO.prepend self
+  end
+
+  # IO.pipe closes both ends when its block is left; whoever waits on one is woken.
+  module PipeBlock
+    # @yield [reader, writer]
+    # @return [Array(IO, IO), Object] what the block returns
+    def pipe(*args, **options)
+      return super unless block_given?
+
+      begin
+        ends = super(*args, **options, &nil)
+        yield ends
+      ensure
+        ends&.each(&:close)
+      end
+    end
+
+    ::IO.singleton_class.prepend self
   end
 end

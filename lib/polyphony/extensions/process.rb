@@ -47,9 +47,23 @@ module Polyphony
       def join(limit = nil)
         return super unless ThreadExtensions.may_wait_for?(self, limit)
 
-        begun = Clock.now
-        CancelScope.move_on_after(limit, nil) { Polyphony.__process_await__(pid) }
-        super(limit && [limit - (Clock.now - begun), 0].max)
+        deadline = Clock.now + limit if limit
+        await_child(deadline)
+        super(deadline && [deadline - Clock.now, 0].max)
+      end
+
+      private
+
+      # Seconds. It may be killed, and then it does not wait for the child any more.
+      LOOK_AGAIN = 0.02
+      private_constant :LOOK_AGAIN
+
+      def await_child(deadline)
+        ended = false
+        until ended || !alive? || (deadline && Clock.now >= deadline)
+          pause = deadline ? [deadline - Clock.now, LOOK_AGAIN].min : LOOK_AGAIN
+          ended = CancelScope.move_on_after(pause, false) { Polyphony.__process_await__(pid); true }
+        end
       end
     end
 

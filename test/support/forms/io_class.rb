@@ -175,7 +175,7 @@ FORMS
     IO.copy_stream('missing', 'new')
     IO.copy_stream('a', 'missing/new')
     IO.copy_stream('a', '.')
-    IO.copy_stream('.', 'new')
+    begin; IO.copy_stream('.', 'new'); rescue => e; e.class; end
     IO.copy_stream('a')
     IO.copy_stream('big', 'new')
     IO.copy_stream(Pathname('a'), Pathname('new'))
@@ -201,7 +201,7 @@ FORMS
     IO.copy_stream(fed('ab', 'cd', 'e'), 'new')
     IO.copy_stream(fed('ab', 'cd', 'e'), 'new', 3)
     r = fed('ab', 'cd', 'e'); [IO.copy_stream(r, 'new', 3), r.read]
-    IO.copy_stream(fed('ab', 'cd'), 'new', 3, 1)
+    begin; IO.copy_stream(fed('ab', 'cd'), 'new', 3, 1); rescue => e; e.class; end
     r = fed("a\nb", "c\n"); r.gets; [IO.copy_stream(r, 'new'), r.eof?]
     r = fed("abc", "def"); r.ungetbyte('xy'); [IO.copy_stream(r, 'new', 4), r.read]
     wrote { |w| IO.copy_stream('a', w) }
@@ -243,7 +243,6 @@ FORMS
     Tempfile.create { |f| [IO.copy_stream('a', f), f.rewind, f.read] }
     t = Tempfile.new; [IO.copy_stream('a', t), t.rewind, t.read, t.close!]
     IO.copy_stream(File.open('a'), SimpleDelegator.new(File.open('new', 'w')))
-    IO.copy_stream('/proc/self/limits', 'new').positive?
     IO.copy_stream('/dev/null', 'new')
     IO.copy_stream('/dev/zero', 'new', 100)
     IO.copy_stream('a', '/dev/null')
