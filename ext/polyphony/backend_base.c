@@ -10,6 +10,7 @@
 #include "io.h"
 #include "offload.h"
 #include "scheduler.h"
+#include "stock_lock.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
  * this, and than fibers in the queue (a crowd counts as 128), since the last poll, events are
@@ -666,6 +667,7 @@ static int64_t time_to_wait(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
   int64_t most = holding_patience();
 
+  if (most < 0) most = stock_lock_patience();
   if (!first) return most;
   int64_t left = first->deadline - backend_base_now(backend);
   if (left < 0) return 0;
@@ -731,6 +733,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend_base_collect(backend);
   fire_timers(backend);
   holding_look();
+  stock_lock_look(false);
   backend->batch = backend->runqueue.length;
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
@@ -761,7 +764,7 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
   else if (!deadlock_hopeless_p()) return false;
-  else return holding_look() || deadlock_report(backend);
+  else return holding_look() || stock_lock_look(true) || deadlock_report(backend);
   return true;
 }
 
@@ -1121,6 +1124,7 @@ static void reopen(struct backend_base *backend) {
 void backend_base_after_fork(struct backend_base *backend) {
   offload_after_fork();
   fd_after_fork();
+  stock_lock_after_fork();
   if (backend && backend->open) reopen(backend);
   close_others(backend);
 }

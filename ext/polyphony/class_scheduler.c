@@ -14,8 +14,8 @@ static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Scheduler_unblock(VALUE self, VALUE blocker, VALUE fiber) {
-  (void)self;
-  scheduler_unblock(blocker, fiber);
+  (void)self, (void)blocker;
+  scheduler_unblock(fiber);
   return Qnil;
 }
 

@@ -16,7 +16,7 @@
 struct backend_base;
 struct op;
 struct place;
-struct relocking;
+struct monitor_wait;
 struct worker;
 
 struct waitlist {               /* see waitlist.h */
@@ -77,7 +77,7 @@ struct fiber_state {
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
-  struct relocking *relocking;  /* what it locks whatever comes, see scheduler.h; or NULL */
+  struct monitor_wait *monitor_wait;  /* of Ruby's Monitor, see class_stock_locks.c; or NULL */
   VALUE condition;              /* Ruby's ConditionVariable it is in a wait of, or Qnil */
   struct intake *intake;        /* of the stock method it is in, see intake.h; or NULL */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */

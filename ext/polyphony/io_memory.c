@@ -192,6 +192,10 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   op.as.rw.offset = -1;
   int64_t result = attempt_now(&op, &attempt);
   if (slot) slot->hints = attempt.hints;
+  if (result == ATTEMPT_OFFLOAD && length <= PIPE_BUF) {        /* a file: it goes to the page cache */
+    ssize_t written = write(op.fd, base, length);
+    return written < 0 ? -errno : written;
+  }
   return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE ? -EAGAIN : result;
 }
 

@@ -50,16 +50,10 @@ void scheduler_install_everywhere(void) {
 
 /* ---- block and unblock ------------------------------------------------------------------------ */
 
-struct relocking {
-  VALUE mutex;
-  int killed;                   /* the tag of a kill that came meanwhile, or 0 */
-};
-
 struct blocking {
   struct backend_base *backend;
   struct fiber_state *fiber;
   VALUE blocker;
-  struct relocking *firm;       /* nothing ends it but an unblock; or NULL */
   VALUE late;                   /* Array of exceptions that have to wait, or Qnil */
   bool limited;                 /* a timer runs */
 };
@@ -72,7 +66,8 @@ static const char *reason(struct blocking *blocking) {
 
   if (NIL_P(blocker)) return NIL_P(blocking->fiber->condition) ? "time to pass" : "a signal";
   if (a_p(blocker, cMutex)) return "a lock";
-  if (a_p(blocker, cQueue)) return a_p(blocker, cSizedQueue) ? "an item or room in a queue" : "an item in a queue";
+  if (a_p(blocker, cSizedQueue)) return "an item or room in a queue";
+  if (a_p(blocker, cQueue)) return "an item in a queue";
   return a_p(blocker, rb_cThread) ? "a thread to end" : "being unblocked";
 }
 
@@ -86,25 +81,76 @@ static void deliver_later(struct blocking *blocking) {
     backend_base_schedule(blocking->fiber, RARRAY_AREF(blocking->late, i), RESUME_RAISE);
 }
 
-/* Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to go and take what it
- * was told of. */
-static bool put_off_p(struct blocking *blocking, VALUE exception) {
-  return blocking->fiber->unblocked || (blocking->firm && !a_p(exception, eDeadlock));
+/* Ruby calls `unblock` while it walks the list of those who wait for a queue or a condition variable, and
+ * looks at the thread's interrupts when the method returns: another thread may run then, and a fiber of
+ * its may leave the list at the very place where the walk goes on. So the look is taken here, where others
+ * can tell, and Ruby finds nothing left to do; those who leave a list wait until it is over. (Ruby 3.1
+ * gives up a Mutex in the same way, and cannot bear it if another thread takes it meanwhile: fibers do not
+ * wait in the list of a Mutex, see stock_lock.h.) */
+static VALUE wakers;            /* Array of threads that are there */
+
+static VALUE look_at_interrupts(VALUE nothing) {
+  rb_thread_check_ints();
+  return nothing;
 }
 
+static void forget_waker(VALUE thread) {
+  for (long i = RARRAY_LEN(wakers) - 1; i >= 0; i--)
+    if (RARRAY_AREF(wakers, i) == thread) rb_ary_delete_at(wakers, i);
+}
+
+/* An exception raised in the middle would keep the others from being told. */
+static void let_others_run(void) {
+  VALUE thread = rb_thread_current();
+  int state;
+
+  rb_ary_push(wakers, thread);
+  rb_protect(look_at_interrupts, Qnil, &state);
+  forget_waker(thread);
+  if (!state) return;
+  VALUE error = rb_errinfo();
+  struct backend_base *backend = backend_base_of_thread(thread);
+  if (!a_p(error, rb_eException) || !backend || !backend->open || !backend->root) rb_jump_tag(state);
+  rb_set_errinfo(Qnil);
+  backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+}
+
+/* Signal handlers run on top of a thread that is one itself. */
+static bool others_wake_p(void) {
+  for (long i = 0; i < RARRAY_LEN(wakers); i++)
+    if (RARRAY_AREF(wakers, i) != rb_thread_current()) return true;
+  return false;
+}
+
+static VALUE let_wakers_finish(VALUE nothing) {
+  while (others_wake_p()) rb_thread_schedule();
+  return nothing;
+}
+
+/* The wait is over and the list will be left: not while somebody walks it. */
+static void leave_in_order(struct blocking *blocking, VALUE incoming, int *state) {
+  VALUE first = *state ? rb_errinfo() : incoming;
+  int second;
+
+  rb_protect(let_wakers_finish, Qnil, &second);
+  if (!second) return;
+  if (a_p(first, rb_eException)) keep(blocking, first);
+  *state = second;
+}
+
+/* Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to go and take what it
+ * was told of. An exception is put off. */
 static void wait_once(struct blocking *blocking) {
   enum resume_how how;
   int state;
   VALUE subject = NIL_P(blocking->blocker) ? blocking->fiber->condition : blocking->blocker;
   VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, reason(blocking), subject,
                                   &how, &state);
+  if (RARRAY_LEN(wakers)) leave_in_order(blocking, how == RESUME_RAISE ? value : Qnil, &state);
   VALUE exception = state ? rb_errinfo() : value;
 
   if (!state && how == RESUME_RETURN) return;
-  bool killed = !a_p(exception, rb_eException);
-  if (killed && blocking->firm) {
-    blocking->firm->killed = state;
-  } else if (!killed && put_off_p(blocking, exception)) {
+  if (blocking->fiber->unblocked && a_p(exception, rb_eException)) {
     if (state) rb_set_errinfo(Qnil);
     keep(blocking, exception);
   } else {
@@ -113,13 +159,12 @@ static void wait_once(struct blocking *blocking) {
   }
 }
 
-/* A plain wake is taken for an unblock, unless the lock has to be had: those who block look again. */
+/* A plain wake is taken for an unblock: those who block look again. */
 static VALUE block(VALUE argument) {
   struct blocking *blocking = (struct blocking *)argument;
   struct fiber_state *fiber = blocking->fiber;
 
-  do wait_once(blocking);
-  while (blocking->firm && !fiber->unblocked);
+  wait_once(blocking);
   return fiber->unblocked || !blocking->limited || timer_armed_p(&fiber->timer) ? Qtrue : Qfalse;
 }
 
@@ -137,9 +182,7 @@ static VALUE leave(VALUE argument) {
 static bool block_for(struct fiber_state *fiber, VALUE blocker, VALUE timeout) {
   struct backend_base *backend = fiber->backend;
   int64_t period = io_period(timeout);
-  struct relocking *relocking = fiber->relocking;
-  bool firm = relocking && relocking->mutex == blocker;
-  struct blocking blocking = { backend, fiber, blocker, firm ? relocking : NULL, Qnil, period >= 0 };
+  struct blocking blocking = { backend, fiber, blocker, Qnil, period >= 0 };
 
   fiber->blocked = true;
   list_push(&backend->waiting, &fiber->waiting);
@@ -164,56 +207,21 @@ bool scheduler_block(VALUE blocker, VALUE timeout) {
   return unblocked_early_p(fiber) || block_for(fiber, blocker, timeout);
 }
 
-static bool of_condition_p(struct fiber_state *fiber, VALUE blocker) {
-  return !NIL_P(fiber->condition) && !(fiber->relocking && fiber->relocking->mutex == blocker);
-}
-
 /* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
  * the wait of a condition variable it may sleep in a way of its own. */
-void scheduler_unblock(VALUE blocker, VALUE object) {
+void scheduler_unblock(VALUE object) {
   struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
-  bool signal = of_condition_p(fiber, blocker);
+  bool signal = !NIL_P(fiber->condition);
 
   if (fiber->ended) return;
   fiber->unblocked = true;
   if (signal) fiber->signalled = true;
-  if (fiber->blocked || (signal && fiber->wait_reason)) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  if (fiber->blocked || (signal && fiber->wait_reason && !fiber->waitlist))
+    backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  let_others_run();
 }
 
-bool scheduler_sleep(VALUE timeout) {
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-  bool early = unblocked_early_p(fiber);
-
-  if (early && !NIL_P(fiber->condition)) return true;  /* else it was meant for something else */
-  return block_for(fiber, Qnil, timeout);
-}
-
-struct locking {
-  VALUE mutex;
-  VALUE (*lock)(VALUE);
-};
-
-static VALUE lock_it(VALUE argument) {
-  struct locking *locking = (struct locking *)argument;
-
-  return locking->lock(locking->mutex);
-}
-
-/* The tag of a kill is worth nothing without what Ruby keeps beside it, which another exception may have
- * taken the place of. */
-void scheduler_lock_firmly(VALUE mutex, VALUE (*lock)(VALUE)) {
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-  struct relocking relocking = { mutex, 0 }, *outer = fiber->relocking;
-  struct locking locking = { mutex, lock };
-  int state;
-
-  fiber->relocking = &relocking;
-  rb_protect(lock_it, (VALUE)&locking, &state);
-  fiber->relocking = outer;
-  if (state) rb_jump_tag(state);
-  if (relocking.killed && FIXNUM_P(rb_errinfo())) rb_jump_tag(relocking.killed);
-  RB_GC_GUARD(mutex);
-}
+bool scheduler_sleep(VALUE timeout) { return scheduler_block(Qnil, timeout); }
 
 /* ---- fibers ----------------------------------------------------------------------------------- */
 
@@ -340,4 +348,6 @@ void scheduler_init(void) {
   remember_class(&cMutex, "Thread::Mutex");
   remember_class(&cQueue, "Thread::Queue");
   remember_class(&cSizedQueue, "Thread::SizedQueue");
+  rb_gc_register_address(&wakers);
+  wakers = rb_ary_new();
 }

@@ -27,13 +27,10 @@ bool scheduler_foreign_p(void);
 /* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
  * exception comes with it, that is delivered at the next switchpoint. */
 bool scheduler_block(VALUE blocker, VALUE timeout);
-void scheduler_unblock(VALUE blocker, VALUE fiber);    /* any thread */
+void scheduler_unblock(VALUE fiber);    /* any thread; lets other threads run */
 /* Sleeps; an unblock ends it as well, which is how Ruby's ConditionVariable wakes. Whether something did
  * before the time was over. */
 bool scheduler_sleep(VALUE timeout);
-/* Calls a function that locks Ruby's mutex in a non-blocking fiber, whatever comes: exceptions follow at
- * the next switchpoint, and a kill when it has the lock. Only a Deadlock ends it. */
-void scheduler_lock_firmly(VALUE mutex, VALUE (*lock)(VALUE mutex));
 
 /* A child of the thread's main fiber, which runs at once until it waits. */
 VALUE scheduler_fiber(VALUE block);

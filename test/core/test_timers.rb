@@ -158,10 +158,6 @@ class TestTimers < Polyphony::TestCase
     end
   end
 
-  def test_sleep_nil_sleeps_for_ever
-    assert_equal(:late, move_on_after(0.001, with_value: :late) { sleep(nil) })
-  end
-
   # --- ticking -----------------------------------------------------------------------------------------
 
   def test_timer_loop_ticks_on_the_grid_of_its_first_tick

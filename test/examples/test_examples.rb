@@ -15,6 +15,8 @@ class TestExamples < Polyphony::TestCase
     'chat_rooms' => [/\Abob sees ann: hello\nann sees ann: hello\nbob sees bob: hi ann\nann sees bob: hi ann\n/,
                      /\nbob sees bob: all alone here\nrooms: ruby\Z/],
     'clock' => ['tick 1', 'read: at last', /^the clock has ticked \d+ times meanwhile$/],
+    'commands' => ["backticks: \"hello\", 0\nsystem: false, 3\npopen: \"SHOUT\", 0\nopen3: [\"in\", \"oops\"], nil\nfork: 5, 5\n",
+                   "the clock ticked meanwhile: true\nin time: nil\nlater: 7\nwatched: ended by signal 15\nchildren left: 0"],
     'datagrams' => [/^client 0: it is late$/, /^client 9: it is late$/, 'on average: true'],
     'deadline' => ['names fetched, prices fetched', 'prices: given up', 'sorry: deadline of 0.1 s is over'],
     'deadlock' => ['no fiber can ever run again', /^  #<Fiber ann:\d+ deadlock\.rb:10> waits for an item in a queue/,

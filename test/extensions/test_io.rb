@@ -302,7 +302,7 @@ class TestIO < Polyphony::TestCase
         [*OPENINGS.values, ->(fifo) { File.open(fifo, 'w') }, ->(fifo) { IO.write(fifo, 'x') }].each do |opening|
           before = Dir.children('/proc/self/fd').size
           assert_equal :over, how.call { move_on_after(0.001, with_value: :over) { opening.call(path) } }
-          assert_equal before, Dir.children('/proc/self/fd').size
+          assert_operator Dir.children('/proc/self/fd').size, :<=, before # others may have been closed since
           assert_equal 0, Thread.list.count { |thread| thread != Thread.current && thread.location.include?('aside') }
         end
       end

@@ -70,6 +70,7 @@ class TestRepl < Polyphony::TestCase
     at_terminal(PLACES[:main], 'binding.irb') do |terminal|
       terminal.expect(IRB_PROMPT)
       terminal.type('1 + ')
+      terminal.expect(/1 \+/)
       terminal.type("\C-c")
       terminal.expect(IRB_PROMPT)
       terminal.type("print 'as', 'leep'; sleep\n")

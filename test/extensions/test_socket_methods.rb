@@ -114,7 +114,7 @@ class TestSocketMethods < Polyphony::TestCase
   waits(:recv_of_all_in_blocking_mode) do
     left, right = tcp_pair
     left.nonblock = false
-    [-> { left.recv(5, Socket::MSG_WAITALL) }, -> { right.write 'hel'; sleep 0.01; right.write 'lo!' }, SAME]
+    [-> { left.recv(5, Socket::MSG_WAITALL) }, -> { right.write 'hel'; right.write 'lo!' }, SAME]
   end
 
   waits(:recv_of_all_and_the_end) do
@@ -126,13 +126,13 @@ class TestSocketMethods < Polyphony::TestCase
   waits(:recvfrom_of_all_in_blocking_mode) do
     left, right = tcp_pair
     left.nonblock = false
-    [-> { left.recvfrom(5, Socket::MSG_WAITALL) }, -> { right.write 'hel'; sleep 0.01; right.write 'lo!' }, SAME]
+    [-> { left.recvfrom(5, Socket::MSG_WAITALL) }, -> { right.write 'hel'; right.write 'lo!' }, SAME]
   end
 
   waits(:recvmsg_of_all_in_blocking_mode) do
     left, right = socket_pair
     left.nonblock = false
-    [-> { left.recvmsg(5, Socket::MSG_WAITALL).first }, -> { right.write 'hel'; sleep 0.01; right.write 'lo!' }, SAME]
+    [-> { left.recvmsg(5, Socket::MSG_WAITALL).first }, -> { right.write 'hel'; right.write 'lo!' }, SAME]
   end
 
   waits_in_both_modes(:recv_of_a_datagram) do |mode|

@@ -135,7 +135,7 @@ class TestFork < Polyphony::TestCase
   end
 
   def test_a_fiber_that_was_woken_in_the_parent_takes_nothing_along_into_the_child
-    assert_equal ['[:one]', 'parent:one'], lines_of(<<~RUBY)
+    assert_equal ['[:one]', 'parent:one'], lines_of(<<~RUBY).sort
       queue = Polyphony::Queue.new
       taker = spin { puts "parent:\#{queue.shift}" }
       2.times { snooze }

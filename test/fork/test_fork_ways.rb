@@ -28,7 +28,7 @@ class TestForkWays < Polyphony::TestCase
   def lines_of(code, errors: nil)
     out, err, status = run_ruby("#{PRELUDE}\n#{code}")
     assert status.success?, "#{err}\n#{out}"
-    errors ? assert_match(errors, err) : assert_empty(err)
+    errors ? assert_match(errors, err, out) : assert_empty(err)
     out.lines(chomp: true)
   end
 
@@ -169,14 +169,16 @@ class TestForkWays < Polyphony::TestCase
       at_exit { puts "at exit: #{spin { sleep 0.001; 'working in at_exit' }.await}" if $child }
       pid = Polyphony.fork do
         $child = true
+        main = Fiber.current
         spin do
           puts 'working'
+          main << :ready
           sleep
         ensure
           sleep 0.001
           puts 'tidy'
         end
-        snooze
+        receive
       end
       p status(pid)
     RUBY

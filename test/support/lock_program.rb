@@ -112,19 +112,36 @@ module Polyphony
       @serial = 0
     end
 
+    # Those who are cancelled come to an end first. Then everything has to reach the steady ones, who wait
+    # for as long as it takes, without their being told that the end is near.
     # @return [Array(Array, Array)] what was sent and what was received, in order
     def run
+      steady = @stores.flat_map { |store| Array.new(1 + @random.rand(2)) { settle(store) } }
       threads = Array.new(@random.rand(3)) { Thread.new { crew } }
       chaos = spin { wreak_havoc }
       crew
       threads.each { |thread| insist { thread.join } }
       insist { chaos.stop }
       insist { chaos.await }
-      @stores.each { |store| finish(store) }
+      insist { sleep 0.0005 } until @sent.size == @received.size
+      @stores.each { |store| insist { store.close } }
+      steady.each { |one| insist { one.await } }
       [@sent.sort, @received.sort]
     end
 
     private
+
+    # Takes until the store is closed, in any kind of fiber.
+    def settle(store)
+      drain = -> { nil while take(store) }
+      case @random.rand(5)
+      when 0 then Thread.new(&drain)
+      when 1 then Thread.new { spin { sleep }; snooze; drain.call }
+      when 2 then Thread.new { spin(&drain).await }
+      when 3 then spin { Enumerator.new { |yielder| yielder << drain.call }.next }
+      else spin(&drain)
+      end
+    end
 
     # What comes late is not to be lost, but to be over with.
     def insist
@@ -186,12 +203,6 @@ module Polyphony
         sleep @random.rand * 0.0005
         @victims.sample(random: @random)&.schedule(Chaos.new)
       end
-    end
-
-    # Nobody else is there any more: what is left is taken.
-    def finish(store)
-      insist { store.close }
-      nil while insist { take(store) }
     end
   end
 end

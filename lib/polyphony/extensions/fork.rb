@@ -22,7 +22,7 @@ module Polyphony
 
     def run_as_main(block)
       forked = Fiber.current
-      Fiber.new { become_main(block) }.resume
+      Fiber.new(blocking: true) { become_main(block) }.resume
     ensure
       forked.setup_main_fiber # for those at_exit
     end

@@ -48,4 +48,6 @@ module Polyphony
 
     ::IO.singleton_class.prepend self
   end
+
+  private_constant :IOEnd, :PipeBlock, :FileLocks, :CopyStream
 end

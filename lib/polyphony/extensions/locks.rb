@@ -6,8 +6,8 @@ module Polyphony
   # Ruby's own locks and queues in fibers: who waits there lets others run, in blocking fibers, too. In C.
   # @!visibility private
   module StockLocks
-    # Ruby's own, for stand-ins.
-    ::Monitor.alias_method :__polyphony_enter, :enter
+    # Ruby's own.
+    %i[enter exit try_enter].each { |name| ::Monitor.alias_method :"__polyphony_#{name}", name }
 
     ::Thread::Mutex.prepend Mutex
     ::Thread::ConditionVariable.prepend ConditionVariable

@@ -39,6 +39,8 @@ module Polyphony
       #   @param pair [Array(Integer, Integer)] pid and raw status
       #   @return [Process::Status]
       #   @raise [ArgumentError]
+
+      ::Process::Status.singleton_class.prepend self
     end
 
     # The thread that Process.detach returns. It does not tell when it ends, but its child does.
@@ -68,7 +70,6 @@ module Polyphony
     end
 
     ::Process.singleton_class.prepend self
-    ::Process::Status.singleton_class.prepend Status
     ::Process::Waiter.prepend Waiter
     Polyphony.__take_over_last_status__
   end
