@@ -312,13 +312,12 @@ class TestDNS < Polyphony::TestCase
   def test_other_fibers_go_on_while_the_resolver_hangs
     out = with_slow_names(<<~'RUBY', SLOW.keys.join("\n"))
       ARGV[0].lines(chomp: true).each do |code|
-        gate = meanwhile
-        main = eval(code)
-        gate.await
-        gate = meanwhile
-        spun = spin { eval(code) }.await
-        gate.await
-        p [main, spun]
+        found = [-> { eval(code) }, -> { spin { eval(code) }.await }].map do |call|
+          new_gate
+          gate = meanwhile
+          call.call.tap { gate.await }
+        end
+        p found
       end
     RUBY
     SLOW.zip(out.lines) { |(code, expected), line| assert_equal [expected, expected].inspect, line.to_s.chomp, code }

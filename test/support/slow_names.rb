@@ -11,7 +11,7 @@ module Polyphony
 
     # began(n) waits until that many lookups hang, let_go(n) ends that many; beats(n) lets that many turns
     # pass, each with a wait; meanwhile { } runs the block when the first lookup hangs, and then ends it.
-    # new_gate is for a forked child, whose lookups are its own.
+    # new_gate forgets what was written to the former one; a forked child, too, needs its own.
     PRELUDE = <<~'RUBY'
       require 'polyphony'
       $VERBOSE = nil
@@ -19,7 +19,7 @@ module Polyphony
       def new_gate
         @began, began = IO.pipe
         gate, @gate = IO.pipe
-        @kept = [began, gate]
+        (@kept ||= []).push(began, gate, @began, @gate)
         ENV['SLOW_NAMES'] = "#{began.fileno},#{gate.fileno}"
       end
 
@@ -36,7 +36,7 @@ module Polyphony
       end
 
       def meanwhile
-        spin { began; beats; yield if block_given?; let_go }
+        spin { began; beats; yield if block_given?; let_go(2) } # some ask for each family
       end
 
       new_gate

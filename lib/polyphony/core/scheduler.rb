@@ -67,11 +67,16 @@ module Polyphony
       CancelScope.cancel_after(duration, [klass, message]) { yield duration }
     end
 
-    # For work that Ruby lets run beside everything else, compression for instance.
+    # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
+    WORKERS = 4
+    private_constant :WORKERS
+
+    # For work that Ruby lets run beside everything else, compression for instance. It is done in a blocking
+    # fiber, for in others Ruby asks again.
     # @param work [#call]
     # @return [nil]
     def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new).process { Fiber.new(blocking: true) { work.call }.resume }
+      (@pool ||= ThreadPool.new(WORKERS)).process { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
