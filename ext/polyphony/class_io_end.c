@@ -25,8 +25,8 @@ static VALUE sync_to_disk(VALUE self, bool datasync) {
   VALUE out = rb_io_get_write_io(self);
 
   drain(out);
-  if (compat_descriptor(out) < 0 || compat_unwritten_p(out) || !stand_in_possible_p())
-    return rb_call_super(0, NULL);
+  if (compat_descriptor(out) < 0 || !stand_in_possible_p()) return rb_call_super(0, NULL);
+  rb_io_flush(out);
   struct backend_base *backend = backend_base_current();
   struct op *op = io_op(backend, OP_FSYNC, compat_descriptor(out));
   op->as.fsync.datasync = datasync;
