@@ -1,18 +1,19 @@
 # frozen_string_literal: true
 
-# An echo server and three clients, each a fiber, in one process. One sees each client's words come
-# back, in the order in which the clients speak.
+# An echo server and three clients, each a fiber, in one process, in plain Ruby. One sees each client's
+# words come back, in the order in which the clients speak.
 #   ruby -Ilib examples/echo_server.rb
 require 'polyphony'
-require 'socket'
 
 server = TCPServer.new('127.0.0.1', 0)
-port = server.local_address.ip_port
 
 echo = spin(:server) do
-  Polyphony.backend_accept_loop(server, TCPSocket) do |socket|
+  loop do
+    socket = server.accept
     spin(:connection) do
-      Polyphony.backend_read_loop(socket, 8192) { |data| Polyphony.backend_write(socket, data) }
+      while (line = socket.gets)
+        socket.puts line
+      end
     ensure
       socket.close
     end
@@ -21,11 +22,10 @@ end
 
 clients = %w[one two three].each_with_index.map do |word, i|
   spin(:client) do
-    socket = Socket.new(:INET, :STREAM)
-    Polyphony.backend_connect(socket, '127.0.0.1', port)
+    socket = TCPSocket.new('127.0.0.1', server.addr[1])
     sleep i * 0.05
-    Polyphony.backend_write(socket, word)
-    puts "#{word} -> #{Polyphony.backend_read(socket, nil, 100, false, 0)}"
+    socket.puts word
+    puts "#{word} -> #{socket.gets}"
   ensure
     socket.close
   end

@@ -123,6 +123,8 @@ class TestDocs < Minitest::Test
 
   # Module or class, then its own public methods: what Ruby itself has is left out.
   NAMES = <<~'RUBY'
+    require 'openssl' # what is extended only if it is there
+    require 'net/http'
     all = ObjectSpace.each_object(Module)
     before = all.to_h { |m| [m, [m.instance_methods(false), m.singleton_methods(false)]] }
     require 'polyphony'
@@ -213,7 +215,7 @@ class TestDocs < Minitest::Test
   def defined_method?(owner, name, singleton)
     @existing ||= Hash.new do |known, (path, single)|
       list = single ? 'singleton_methods + m.methods' : 'instance_methods + m.private_instance_methods'
-      known[[path, single]] = ruby("require 'polyphony'; m = #{path}; puts m.#{list}").split("\n")
+      known[[path, single]] = ruby("require 'polyphony'; require 'openssl'; m = #{path}; puts m.#{list}").split("\n")
     end
     @existing[[owner, singleton]].include?(name)
   end

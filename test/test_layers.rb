@@ -12,7 +12,7 @@ class TestLayers < Minitest::Test
   # Plain C. A file that is not named here belongs to layer 1, or to layer 2 by its name.
   LAYER_0 = %w[util clock list ring timer_heap wakeup op op_pool driver loop driver_table attempt
                driver_uring driver_uring_setup driver_libev offload].freeze
-  LAYER_2 = /\A(class_\w+|direct_paths|polyphony_ext)\z/.freeze
+  LAYER_2 = /\A(class_\w+|direct_\w+|polyphony_ext)\z/.freeze
 
   METHOD_DEFINITION =
     /\brb_define_((private_|singleton_)?method|module_function|global_function|alloc_func)\b/.freeze
@@ -64,6 +64,17 @@ class TestLayers < Minitest::Test
                     .map { |target| "#{relative(file)} requires #{relative(target)}" }
     end
     assert_empty upward
+  end
+
+  # There is a Polyphony::Process, and a module sees its own constants first.
+  def test_rubys_own_process_is_called_by_its_full_name
+    files = Dir["#{ROOT}/{lib,test,bench}/**/*.rb"].select { |file| File.read(file).match?(/^\s*module Polyphony\b/) }
+    short = files.flat_map do |file|
+      lines = File.readlines(file).map.with_index(1) { |line, number| [line.sub(/(\A|\s)#.*/, ''), number] }
+      lines.select { |line, _| line.match?(/(?<![\w:])Process(\.|::)(?!watch)/) }
+           .map { |_, number| "#{relative(file)}:#{number}" }
+    end
+    assert_empty short, 'write ::Process'
   end
 
   private

@@ -72,8 +72,14 @@ module Bench
     end
 
     def beside(summary, metric)
-      sides = summary.row.sides.select { |side| side.kind == :beside }
-      sides.map { |side| "#{side.name} #{figure(summary, side.name, metric)}" }.join('; ')
+      sides = summary.row.sides.select { |side| %i[beside peer].include?(side.kind) }
+      sides.map { |side| "#{side.name} #{figure(summary, side.name, metric)}#{to_peer(summary, side, metric)}" }.join('; ')
+    end
+
+    # Ours / the peer's, by driver.
+    def to_peer(summary, side, metric)
+      ratios = @drivers.filter_map { |driver| summary.peer_ratios(driver, metric)[side.name] if side.kind == :peer }
+      ratios.empty? ? '' : " (#{ratios.map { |spread| format('%.2fx', spread.median) }.join(' / ')})"
     end
 
     def figure(summary, side, metric)
@@ -92,7 +98,8 @@ module Bench
     def target(metric)
       sign = metric.lower_is_better? ? '≤' : '≥'
       parts = [per_driver(metric.ratio) { |ratio| "#{sign} #{format('%.3g', ratio)}x" },
-               per_driver(metric.value) { |value| "#{sign} #{value} #{metric.unit}" }, metric.note]
+               per_driver(metric.value) { |value| "#{sign} #{value} #{metric.unit}" },
+               per_driver(metric.peer) { |ratio| "#{sign} #{format('%.3g', ratio)}x each peer" }, metric.note]
       parts.compact.join(', ')
     end
 
@@ -113,9 +120,10 @@ module Bench
 
     def metric_data(summary, metric)
       { unit: metric.unit, better: metric.better,
-        target_ratio: metric.ratio, target_value: metric.value,
+        target_ratio: metric.ratio, target_value: metric.value, target_peer: metric.peer,
         figures: summary.measured_sides.to_h { |side| [side, summary.figure(side, metric)&.to_h] },
         ratios: @drivers.to_h { |driver| [driver, summary.ratio(driver, metric)&.to_h] },
+        peers: @drivers.to_h { |driver| [driver, summary.peer_ratios(driver, metric).transform_values(&:to_h)] },
         met: @drivers.to_h { |driver| [driver, summary.met?(driver, metric)] } }
     end
   end

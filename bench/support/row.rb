@@ -5,8 +5,8 @@ module Bench
   Side = Struct.new(:name, :kind, :drivers, :count, :block, keyword_init: true)
 
   # One figure of a row, and what BASELINES.md wants of it. +ratio+ and +value+ are limits for the
-  # ratio and for the figure itself: a number, or one per driver.
-  Metric = Struct.new(:name, :unit, :better, :ratio, :value, :note, keyword_init: true) do
+  # ratio and for the figure itself: a number, or one per driver; +peer+ is one for the ratio to each peer.
+  Metric = Struct.new(:name, :unit, :better, :ratio, :value, :peer, :note, keyword_init: true) do
     def lower_is_better?
       better == :lower
     end
@@ -48,9 +48,10 @@ module Bench
 
     # @param ratio [Numeric, Hash] target for ours / limit
     # @param value [Numeric, Hash] target for our figure
-    def metric(name, unit, better: :lower, ratio: nil, value: nil, note: nil)
+    # @param peer [Numeric, Hash] target for ours / a peer's
+    def metric(name, unit, better: :lower, ratio: nil, value: nil, peer: nil, note: nil)
       @metrics << Metric.new(name: name, unit: unit, better: better, ratio: ratio, value: value,
-                             note: note)
+                             peer: peer, note: note)
     end
 
     # @param driver [String, nil] the only driver it is the limit of; all without it
@@ -61,6 +62,11 @@ module Bench
     # Shown for comparison; ratios are not taken to it.
     def beside(name, count, &block)
       add(name, :beside, [], count, block)
+    end
+
+    # A gem that does the same; see peers.rb. Ratios are taken to it as to the limit.
+    def peer(name, count, &block)
+      add(name, :peer, [], count, block)
     end
 
     # Becomes one side per driver.
@@ -74,6 +80,10 @@ module Bench
 
     def limit_of(driver)
       @sides.find { |side| side.kind == :limit && side.drivers.include?(driver) }
+    end
+
+    def peers
+      @sides.select { |side| side.kind == :peer }
     end
 
     private

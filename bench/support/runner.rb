@@ -2,6 +2,7 @@
 
 require 'json'
 require 'rbconfig'
+require_relative 'peers'
 
 module Bench
   # Measures one row: every round goes through all sides, each in a process of its own, so that a
@@ -12,7 +13,7 @@ module Bench
 
     def initialize(row, drivers, rounds:, scale:)
       @row = row
-      @sides = row.sides.select { |side| side.kind == :beside || (side.drivers & drivers).any? }
+      @sides = row.sides.select { |side| side.drivers.empty? ? there?(side) : (side.drivers & drivers).any? }
       @rounds = rounds
       @scale = scale
     end
@@ -31,6 +32,13 @@ module Bench
 
     private
 
+    # A peer that is not here is left out, and so are its ratios.
+    def there?(side)
+      missing = side.kind == :peer && Peers.missing(side.name)
+      warn "without #{side.name}: #{missing}" if missing
+      !missing
+    end
+
     # On a terminal one line that is written over; in a log a line is printed per row, later.
     def show(text)
       return unless $stdout.tty?
@@ -40,7 +48,8 @@ module Bench
     end
 
     def measure(side)
-      command = [RbConfig.ruby, '--disable-gems', WORKER, @row.name, side.name, @scale.to_s]
+      gems = side.kind == :peer ? '--enable-gems' : '--disable-gems'
+      command = [RbConfig.ruby, gems, WORKER, @row.name, side.name, @scale.to_s]
       output, complaint, status = run(environment(side), command)
       return complaint unless status.success?
 
@@ -51,6 +60,8 @@ module Bench
 
     # Bundler's settings would load gems into the bare Ruby as well.
     def environment(side)
+      return { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.merge(Peers.environment(side.name)) if side.kind == :peer
+
       { 'RUBYOPT' => nil, 'RUBYLIB' => $LOAD_PATH.join(File::PATH_SEPARATOR),
         'POLYPHONY_BACKEND' => side.kind == :driver ? side.name : nil }
     end

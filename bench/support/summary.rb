@@ -28,20 +28,26 @@ module Bench
       Spread.of(@rounds.map { |round| value(round, side, metric) })
     end
 
-    # @return [Spread, nil] ours / limit
-    def ratio(driver, metric)
-      limit = @row.limit_of(driver).name
+    # @param other [String] a side
+    # @return [Spread, nil] ours / limit, or another side's
+    def ratio(driver, metric, other = @row.limit_of(driver).name)
       Spread.of(@rounds.map do |round|
         ours = value(round, driver, metric)
-        base = value(round, limit, metric)
+        base = value(round, other, metric)
         ours / base.to_f if ours && base&.positive?
       end)
+    end
+
+    # @return [Hash{String => Spread}] ours / each peer's
+    def peer_ratios(driver, metric)
+      @row.peers.to_h { |peer| [peer.name, ratio(driver, metric, peer.name)] }.compact
     end
 
     # @return [Boolean, nil] whether the target is met; nil without one, or without a figure
     def met?(driver, metric)
       wanted = [[target(metric.ratio, driver), ratio(driver, metric)],
-                [target(metric.value, driver), figure(driver, metric)]].select(&:first)
+                [target(metric.value, driver), figure(driver, metric)],
+                *peer_ratios(driver, metric).values.map { |spread| [target(metric.peer, driver), spread] }].select(&:first)
       return if wanted.empty? || wanted.any? { |_target, spread| spread.nil? }
 
       wanted.all? { |target, spread| within?(spread.median, target, metric) }

@@ -36,6 +36,13 @@ module Bench
       { ns: elapsed(clock, &block) * 1e9 / count }
     end
 
+    # The same, and the CPU time that it took: which tells more where other programs are busy, too.
+    # @return [Hash] ns, and cpu in microseconds
+    def measure_both(count)
+      cpu = nil
+      measure(count, clock: WALL) { cpu = elapsed(CPU) { yield } }.merge(cpu: cpu * 1e6 / count)
+    end
+
     # For rows which have something to prepare between one batch and the next: calls the block
     # until +count+ is reached. It does +size+ operations and returns their time in seconds.
     def measure_batches(count, size)

@@ -7,8 +7,10 @@
 #include "fd.h"
 #include "fiber_life.h"
 #include "holding.h"
+#include "io.h"
 #include "offload.h"
 #include "scheduler.h"
+#include "stock_lock.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
  * this, and than fibers in the queue (a crowd counts as 128), since the last poll, events are
@@ -41,6 +43,8 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->trace_proc);
   rb_gc_mark_movable(backend->idle_proc);
   rb_gc_mark_movable(backend->stand_ins);
+  rb_gc_mark_movable(backend->last_status);
+  if (backend->thread_status != Qundef) rb_gc_mark_movable(backend->thread_status);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
   if (!backend->runqueue.lanes[LANE_MAIN].entries) return;
@@ -60,12 +64,16 @@ static void backend_compact(void *pointer) {
   backend->trace_proc = rb_gc_location(backend->trace_proc);
   backend->idle_proc = rb_gc_location(backend->idle_proc);
   backend->stand_ins = rb_gc_location(backend->stand_ins);
+  backend->last_status = rb_gc_location(backend->last_status);
+  if (backend->thread_status != Qundef)
+    backend->thread_status = rb_gc_location(backend->thread_status);
   if (backend->runqueue.lanes[LANE_MAIN].entries) runqueue_compact(&backend->runqueue);
 }
 
 static void forget_waiting(struct backend_base *backend) {
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   while (!list_empty_p(&backend->scoped)) list_remove(backend->scoped.next);
+  select_forget_all(&backend->selects);
 }
 
 /* An open backend is in `backends` and not collected, except when the process ends. */
@@ -102,8 +110,11 @@ VALUE backend_base_allocate(VALUE klass) {
 
   backend->self = backend->thread = backend->trace_proc = backend->idle_proc = Qnil;
   backend->stand_ins = Qnil;
+  backend->last_status = Qnil;
+  backend->thread_status = Qundef;
   list_init(&backend->waiting);
   list_init(&backend->scoped);
+  list_init(&backend->selects);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
 }
 
@@ -263,17 +274,19 @@ struct backend_base *backend_base_current(void) {
 
 static void hand_back(struct fiber_state *from, struct fiber_state *to);
 
+static void part(struct fiber_state *proxy, struct fiber_state *fiber) {
+  fiber->proxy = proxy->resumer = NULL;
+  hand_back(proxy, fiber);
+}
+
 /* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
  * one yielded back to it. The links between are then undone. */
 static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
   struct fiber_state *up = before;
 
   while (up && up != fiber) up = up->resumer;
-  for (; up && before != fiber; before = up) {
-    up = before->resumer;
-    up->proxy = before->resumer = NULL;
-    hand_back(before, up);
-  }
+  for (; up && before != fiber; before = up) part(before, up = before->resumer);
+  if (fiber->proxy) part(fiber->proxy, fiber);  /* user code switched by itself: nobody stands in for who runs */
   if (up || before->away || fiber->spun || fiber->root) return;
   fiber->resumer = before;
   before->proxy = fiber;
@@ -521,7 +534,7 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 }
 
 /* A generator it has resumed may still have what was meant for it. */
-static void update_links(struct backend_base *backend) {
+void backend_base_update_links(struct backend_base *backend) {
   if (!backend->open || backend->thread != rb_thread_current()) return;
   if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
@@ -571,7 +584,7 @@ bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
 }
 
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  update_links(fiber->backend);
+  backend_base_update_links(fiber->backend);
   return backend_base_withdraw(fiber, exception);
 }
 
@@ -643,6 +656,7 @@ enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
 static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
   struct poll poll = { &backend->loop, timeout, 0 };
 
+  backend->hopeful = backend_base_pending_p(backend);
   backend->polling = true;
   rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
   backend->polling = false;
@@ -653,6 +667,7 @@ static int64_t time_to_wait(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
   int64_t most = holding_patience();
 
+  if (most < 0) most = stock_lock_patience();
   if (!first) return most;
   int64_t left = first->deadline - backend_base_now(backend);
   if (left < 0) return 0;
@@ -660,10 +675,16 @@ static int64_t time_to_wait(struct backend_base *backend) {
 }
 
 /* Somebody may have called Thread#raise, or be about to: what is meant for the fiber that runs, or
- * for those that wait, is not to hit whoever runs next. */
+ * for those that wait, is not to hit whoever runs next.
+ *
+ * The signal with which Ruby ends another thread's system call is lost if that thread was just about
+ * to enter it (Thread#kill before a read). So Ruby up to 3.2 has a timer end the main thread's wait
+ * every 100 ms, and its own waits then send the signal again. Ours does so by giving way, which is
+ * the only such call there is for extensions, when it was ended and there is nothing to run. */
 static VALUE check_ints(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
+  if (!backend->runqueue.length) rb_thread_schedule();
   do {
     while (backend->interrupters) rb_thread_schedule();
     backend->interrupted = false;
@@ -712,6 +733,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend_base_collect(backend);
   fire_timers(backend);
   holding_look();
+  stock_lock_look(false);
   backend->batch = backend->runqueue.length;
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
@@ -742,7 +764,7 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
   else if (!deadlock_hopeless_p()) return false;
-  else return holding_look() || deadlock_report(backend);
+  else return holding_look() || stock_lock_look(true) || deadlock_report(backend);
   return true;
 }
 
@@ -856,7 +878,7 @@ static void refuse(struct backend_base *backend, struct runqueue_entry *next) {
 
   rb_set_errinfo(Qnil);
   if (own_limit_p(next->fiber, next->value)) return;   /* incoming: it gets it when it waits again */
-  if (next->how == RESUME_RAISE && !NIL_P(rb_attr_get(next->value, id_source))) {
+  if (next->how == RESUME_RAISE && !NIL_P(fiber_state_noted(next->value, id_source))) {
     next->fiber->incoming = Qundef;
     error = next->value;        /* of a child: it must not be lost */
   }
@@ -924,13 +946,26 @@ static void trace_unblock_keeping_how(struct backend_base *backend, struct fiber
   backend->how = how;
 }
 
+bool backend_base_keeps_statuses;
+
+VALUE backend_base_last_status(struct backend_base *backend) {
+  VALUE status = rb_last_status_get();
+
+  return status == backend->thread_status ? backend->last_status : status;
+}
+
+void backend_base_show_status(struct backend_base *backend, VALUE status) {
+  RB_OBJ_WRITE(backend->self, &backend->last_status, status);
+  RB_OBJ_WRITE(backend->self, &backend->thread_status, rb_last_status_get());
+}
+
 /* 1 an exception that a signal had pushed aside is delivered first; 2 the next entry, polling
  * when there is none or when it is time; 3 no transfer when it is the present fiber; 4 after a
  * transfer, if a fiber ended and came back through the VM, go on with the next entry. */
 static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
                          enum switch_idle idle) {
   struct runqueue_entry next;
-  VALUE value;
+  VALUE value, status = Qundef;
 
   refuse_in_handler(backend);
   if (backend->interrupted) check_ints((VALUE)backend);
@@ -942,6 +977,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   self->idle_ok = idle == SWITCH_MAY_RETURN;
   backend->switch_count++;
   if (!NIL_P(backend->trace_proc)) trace_block(backend, self);
+  if (backend_base_keeps_statuses) status = backend_base_last_status(backend);
   do {
     take_next(backend, self, idle, &next);
     if (next.fiber == self) {
@@ -952,6 +988,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
     }
     value = transfer(backend, self, &next);
   } while (backend->handover);
+  if (status != Qundef) backend_base_show_status(backend, status);
   self->incoming = Qundef;
   if (!NIL_P(self->pending)) backend_base_queue_pending(self);
   if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);
@@ -975,6 +1012,14 @@ VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle) 
 static inline bool alone_in_the_world_p(const struct backend_base *backend,
                                         const struct fiber_state *self) {
   return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef;
+}
+
+enum { MOST_QUICK = 32 };
+
+bool backend_base_quick_p(struct backend_base *backend) {
+  if (backend->quick_at != backend->switch_count) backend->quick_count = 0;
+  backend->quick_at = backend->switch_count;
+  return ++backend->quick_count <= MOST_QUICK;
 }
 
 VALUE backend_base_snooze(struct backend_base *backend) {
@@ -1040,7 +1085,9 @@ void backend_base_make_root(struct fiber_state *fiber) {
   set_root(backend, fiber);
 }
 
+/* Ruby makes the fiber that forked the thread's root, too: a generator has nobody to yield to then. */
 static void become_root(struct backend_base *backend, struct fiber_state *fiber) {
+  if (fiber->resumer) fiber->resumer = fiber->resumer->proxy = NULL;
   fiber_state_abandon_others(fiber);
   backend_base_make_root(fiber);
   backend->current = fiber;
@@ -1063,16 +1110,21 @@ static void reopen(struct backend_base *backend) {
   backend->in_handler = backend->polling = backend->interrupted = false;
   backend->interrupters = 0;
   runqueue_clear(&backend->runqueue);
-  forget_waiting(backend);
+  while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
+  select_forget_all(&backend->selects);
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
+  list_remove(&fiber->scoped);
   rearm_scopes(backend, fiber);
+  list_each(node, &backend->scoped)
+    rearm_scopes(backend, list_entry(node, struct fiber_state, scoped));
 }
 
 void backend_base_after_fork(struct backend_base *backend) {
   offload_after_fork();
   fd_after_fork();
+  stock_lock_after_fork();
   if (backend && backend->open) reopen(backend);
   close_others(backend);
 }

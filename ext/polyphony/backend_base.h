@@ -21,6 +21,7 @@ struct backend_base {
   struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
   struct fiber_state *root;     /* the thread's main fiber */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
+  struct list selects;          /* struct select_wait, see io.h */
   struct list scoped;           /* fibers that are not ours, in a scope: its timer may wake them */
   enum resume_how how;          /* how the value of the transfer under way is meant */
   bool unscheduled;             /* its scheduler was told to go: see scheduler.h */
@@ -30,15 +31,18 @@ struct backend_base {
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
+  bool hopeful;                 /* while polling: an operation or timer was pending when it began */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
   VALUE trace_proc, idle_proc;  /* or Qnil */
-  uint64_t quick_writes_at;     /* switch_count at the last write without a switch, */
-  unsigned quick_writes;        /* and how many there were in a row */
+  uint64_t quick_at;            /* switch_count at the last call that did not switch, */
+  unsigned quick_count;         /* and how many there were in a row */
   VALUE stand_ins;              /* idle ones, see stand_in.h; or Qnil */
   unsigned stand_in_count;
   bool tracing;                 /* inside trace_proc: no re-entry */
+  VALUE last_status;            /* $? of the fiber that runs, as long as ... */
+  VALUE thread_status;          /* ... the thread's is this one; Qundef before the first wait */
   int64_t idle_gc_period;       /* ns, 0 when off */
   int64_t idle_gc_last;
   uint64_t ended_count;         /* spun fibers that have run and ended */
@@ -66,6 +70,13 @@ void backend_base_finalize(struct backend_base *backend);
  * gone are closed. backend is the current thread's, or NULL. Raises. */
 void backend_base_after_fork(struct backend_base *backend);
 
+/* $? belongs to the fiber. Ruby has one for each thread, and sets it: after a switch, what is there
+ * is the last of other fibers. Nobody reads it by itself before some fiber has waited for a child, so
+ * nothing is done for it before that. */
+extern bool backend_base_keeps_statuses;               /* set it when a child is waited for */
+VALUE backend_base_last_status(struct backend_base *backend);  /* of the running fiber, or nil */
+void backend_base_show_status(struct backend_base *backend, VALUE status);
+
 /* Makes a fiber the main one of its thread, without children. */
 void backend_base_make_root(struct fiber_state *fiber);
 /* Says that the running fiber is its thread's first one. */
@@ -75,6 +86,8 @@ void backend_base_note_root(void);
  * ThreadError on top of a wait: in a stock signal handler, an idle hook or a trace proc. */
 struct fiber_state *backend_base_fiber(struct backend_base *backend);
 bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would raise */
+/* Notes who runs, after a switch that was not ours: what was scheduled for it meanwhile is its own again. */
+void backend_base_update_links(struct backend_base *backend);
 
 /* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
  * Returns the value it was resumed with; backend->how says whether it is to be raised.
@@ -84,6 +97,9 @@ VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle i
 /* The same, and raises an exception it was resumed with. */
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
 VALUE backend_base_snooze(struct backend_base *backend);
+/* For calls that need not wait and then do not switch: false when there were so many of them in a row
+ * that it is others' turn. */
+bool backend_base_quick_p(struct backend_base *backend);
 
 /* Protected: state is 0, or a tag for rb_jump_tag after cleaning up. Does not raise. The resume
  * value is returned, *how says how. Marks what the fiber waits for, for reports. */

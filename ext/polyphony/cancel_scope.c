@@ -127,6 +127,14 @@ void cancel_scope_reset(struct cancel_scope *scope) {
   backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
 }
 
+void cancel_scope_drop_limits(struct fiber_state *fiber) {
+  list_each(node, &fiber->scopes) {
+    struct cancel_scope *scope = list_entry(node, struct cancel_scope, link);
+    scope->superseded = true;
+    timer_heap_disarm(&fiber->backend->loop.timers, &scope->timer);
+  }
+}
+
 /* A spun fiber is kept by its parent. Another one may have nobody but the timer that wakes it. */
 static void keep_reachable(struct fiber_state *fiber) {
   if (fiber->spun || fiber->root || !list_empty_p(&fiber->scoped)) return;

@@ -42,6 +42,7 @@ bool cancel_scope_held_p(struct fiber_state *fiber, VALUE exception);  /* whethe
 
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
 void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */
+void cancel_scope_drop_limits(struct fiber_state *fiber);  /* none of its scopes expires any more */
 
 /* Told when a scope ends, so that its face lets go of it. Set by class_scope.c. */
 extern void (*cancel_scope_ended)(VALUE face);

@@ -7,6 +7,7 @@
 #include "driver.h"
 #include "errors.h"
 #include "io.h"
+#include "io_resolve.h"
 
 static VALUE cBackend = Qnil;
 
@@ -224,6 +225,30 @@ static VALUE Op_connect(VALUE self, VALUE socket, VALUE host, VALUE port) {
   return io_connect(socket, host, port);
 }
 
+static int integer(VALUE value) { return NIL_P(value) ? 0 : NUM2INT(value); }
+
+static VALUE Op_getaddrinfo(int argc, VALUE *argv, VALUE self) {
+  VALUE host, service, family, socktype, protocol, flags;
+
+  (void)self;
+  rb_scan_args(argc, argv, "24", &host, &service, &family, &socktype, &protocol, &flags);
+  return io_getaddrinfo(host, service, integer(family), integer(socktype), integer(protocol),
+                        integer(flags));
+}
+
+static VALUE Op_getnameinfo(int argc, VALUE *argv, VALUE self) {
+  VALUE address, flags;
+
+  (void)self;
+  rb_scan_args(argc, argv, "11", &address, &flags);
+  return io_getnameinfo(address, integer(flags));
+}
+
+static VALUE Op_address_resolve(VALUE self, VALUE hostname) {
+  (void)self;
+  return io_address_resolve(hostname);
+}
+
 static VALUE Op_splice(VALUE self, VALUE source, VALUE target, VALUE maxlen) {
   (void)self;
   return io_splice(source, target, NUM2LONG(maxlen));
@@ -285,9 +310,17 @@ static VALUE Op_wait_io(VALUE self, VALUE io, VALUE write) {
   int fd = fd_of(io, direction);
 
   (void)self;
-  if (direction == FD_READ && fd_has_ahead(fd)) io_snooze(backend);
+  if (direction == FD_READ && io_ready_at_once_p(fd)) io_snooze(backend);
   else io_wait_ready(backend, fd, direction == FD_WRITE ? POLLOUT : POLLIN, io);
   return io;
+}
+
+static VALUE Op_select(int argc, VALUE *argv, VALUE self) {
+  VALUE readables, writables, exceptables, timeout;
+
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 static VALUE Op_wait_event(VALUE self, VALUE raise) {
@@ -340,10 +373,11 @@ static const struct operation {
   OPERATION(recv, 4) OPERATION(recv_loop, 2) OPERATION(recv_feed_loop, 3) OPERATION(recvmsg, 7)
   OPERATION(send, 3) OPERATION(sendv, 3) OPERATION(sendmsg, 5)
   OPERATION(accept, 2) OPERATION(accept_loop, 2) OPERATION(connect, 3)
+  OPERATION(getaddrinfo, -1) OPERATION(getnameinfo, -1) OPERATION(address_resolve, 1)
   OPERATION(splice, 3) OPERATION(tee, 3) OPERATION(double_splice, 2)
   OPERATION(splice_chunks, -1) OPERATION(chain, -1)
   OPERATION(sleep, 1) OPERATION(timer_loop, 1) OPERATION(timeout, -1)
-  OPERATION(wait_io, 2) OPERATION(wait_event, 1)
+  OPERATION(wait_io, 2) OPERATION(select, -1) OPERATION(wait_event, 1)
   OPERATION(waitpid, 1) OPERATION(close, 1) OPERATION(fsync, -1) OPERATION(open, -1)
   OPERATION(stat, 1)
 #undef OPERATION
@@ -426,7 +460,41 @@ static VALUE Polyphony_put_back(VALUE self, VALUE io, VALUE bytes) {
   return Qnil;
 }
 
+static VALUE Polyphony_ahead_p(VALUE self, VALUE io) {
+  (void)self;
+  return fd_ahead_count && fd_has_ahead(fd_of(io, FD_READ)) ? Qtrue : Qfalse;
+}
+
+static VALUE Polyphony_lookup_needed_p(VALUE self, VALUE host, VALUE service) {
+  (void)self;
+  return io_lookup_needed_p(host, service) ? Qtrue : Qfalse;
+}
+
+/* false where the system cannot. */
+static VALUE or_false(VALUE found) { return found == Qundef ? Qfalse : found; }
+
+static VALUE Polyphony_gethostbyname(VALUE self, VALUE name) {
+  (void)self;
+  return or_false(io_gethostbyname(name));
+}
+
+static VALUE Polyphony_gethostbyaddr(VALUE self, VALUE packed, VALUE family) {
+  (void)self;
+  return or_false(io_gethostbyaddr(packed, NUM2INT(family)));
+}
+
+static VALUE Polyphony_getservbyname(VALUE self, VALUE name, VALUE protocol) {
+  (void)self;
+  return or_false(io_getservbyname(name, protocol));
+}
+
+static VALUE Polyphony_getservbyport(VALUE self, VALUE port, VALUE protocol) {
+  (void)self;
+  return or_false(io_getservbyport(NUM2INT(port), protocol));
+}
+
 static VALUE Polyphony_after_fork(VALUE self) {
+  io_process_after_fork();
   backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
   return self;
 }
@@ -466,6 +534,12 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",
                             Polyphony_verify_blocking_mode, 2);
   rb_define_module_function(mPolyphony, "__put_back__", Polyphony_put_back, 2);
+  rb_define_module_function(mPolyphony, "__ahead__?", Polyphony_ahead_p, 1);
+  rb_define_module_function(mPolyphony, "__lookup_needed?", Polyphony_lookup_needed_p, 2);
+  rb_define_module_function(mPolyphony, "__gethostbyname__", Polyphony_gethostbyname, 1);
+  rb_define_module_function(mPolyphony, "__gethostbyaddr__", Polyphony_gethostbyaddr, 2);
+  rb_define_module_function(mPolyphony, "__getservbyname__", Polyphony_getservbyname, 2);
+  rb_define_module_function(mPolyphony, "__getservbyport__", Polyphony_getservbyport, 2);
   rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
   rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
   rb_define_module_function(mPolyphony, "__raw_buffer_get__", Polyphony_raw_buffer_get, -1);

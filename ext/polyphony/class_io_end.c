@@ -40,7 +40,7 @@ static VALUE IO_fdatasync(VALUE self) { return sync_to_disk(self, true); }
 /* Whoever waits is told first: it may be why there is something to flush. That may take time, so
  * there may be others by then. */
 static VALUE IO_close(VALUE self) {
-  VALUE out = rb_io_get_write_io(self);
+  VALUE out = OBJ_FROZEN(self) ? self : rb_io_get_write_io(self);  /* a frozen IO may be closed, too */
 
   release(self);
   if (out != self) release(out);

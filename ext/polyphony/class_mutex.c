@@ -140,31 +140,24 @@ unsigned mutex_release(VALUE self) {
   return entries;
 }
 
-/* The last of them says that nothing can run any more: whoever has the lock will not give it up. */
-static bool hopeless_p(VALUE errors) {
-  return !NIL_P(errors) && RTEST(rb_obj_is_kind_of(rb_ary_entry(errors, -1), eDeadlock));
-}
+struct reacquiring {
+  VALUE self;
+  unsigned entries;
+};
 
-static void schedule_all(struct fiber_state *fiber, VALUE errors) {
-  for (long i = 0; !NIL_P(errors) && i < RARRAY_LEN(errors); i++)
-    backend_base_schedule(fiber, RARRAY_AREF(errors, i), RESUME_RAISE);
-  RB_GC_GUARD(errors);
+static bool taken_again_p(VALUE argument) {
+  struct reacquiring *reacquiring = (struct reacquiring *)argument;
+  struct mutex *mutex = get(reacquiring->self);
+
+  if (!take_or_line_up(reacquiring->self, mutex)) return false;
+  mutex->entries = reacquiring->entries;
+  return true;
 }
 
 void mutex_reacquire(VALUE self, unsigned entries) {
-  struct mutex *mutex = get(self);
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-  VALUE errors = Qnil, deadlock = Qnil;
-  int killed = 0;
+  struct reacquiring reacquiring = { self, entries };
 
-  while (NIL_P(deadlock) && !take_or_line_up(self, mutex)) {
-    waitlist_park_firmly(&mutex->waiting, self, REASON, &errors, &killed);
-    if (hopeless_p(errors)) deadlock = rb_ary_pop(errors);
-  }
-  schedule_all(fiber, errors);
-  if (!NIL_P(deadlock)) rb_exc_raise(deadlock);
-  mutex->entries = entries;
-  if (killed) rb_jump_tag(killed);
+  waitlist_wait_firmly(&get(self)->waiting, self, REASON, taken_again_p, (VALUE)&reacquiring);
 }
 
 /* ---- Mutex ---------------------------------------------------------------------------------- */

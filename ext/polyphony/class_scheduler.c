@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "errors.h"
 #include "io.h"
+#include "io_resolve.h"
 #include "scheduler.h"
 
 static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
@@ -29,6 +30,14 @@ static VALUE Scheduler_io_wait(int argc, VALUE *argv, VALUE self) {
   (void)self;
   rb_check_arity(argc, 2, 3);
   return scheduler_io_wait(argv[0], NUM2INT(argv[1]), argc > 2 ? argv[2] : Qnil);
+}
+
+static VALUE Scheduler_io_select(int argc, VALUE *argv, VALUE self) {
+  VALUE readables, writables, exceptables, timeout;
+
+  (void)self;
+  rb_scan_args(argc, argv, "13", &readables, &writables, &exceptables, &timeout);
+  return io_select(readables, writables, exceptables, io_interval(timeout));
 }
 
 /* ---- reading and writing ---------------------------------------------------------------------- */
@@ -86,6 +95,16 @@ static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
   return close(fd) == 0 ? Qtrue : rb_fiber_scheduler_io_result(-1, errno);
 }
 
+static VALUE Scheduler_process_wait(VALUE self, VALUE pid, VALUE flags) {
+  (void)self;
+  return io_process_wait_hook(NUM2PIDT(pid), NUM2INT(flags));
+}
+
+static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
+  (void)self;
+  return io_address_resolve(hostname);
+}
+
 /* ---- fibers ----------------------------------------------------------------------------------- */
 
 static VALUE Scheduler_fiber(VALUE self) {
@@ -117,14 +136,6 @@ static VALUE Scheduler_s_install(VALUE klass) {
   return klass;
 }
 
-/* What Mutex#sleep does, which has to have the mutex again in the end. */
-static VALUE yield_nothing(VALUE nothing) { return rb_yield(nothing); }
-
-static VALUE Scheduler_s_relocking(VALUE klass, VALUE mutex) {
-  (void)klass;
-  return scheduler_relocking(mutex, yield_nothing, Qnil);
-}
-
 /* ---- probing ---------------------------------------------------------------------------------- */
 
 #ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
@@ -147,19 +158,22 @@ static void probe_order(void) { offset_first = false; }
 #endif
 
 void class_scheduler_init(void) {
+  scheduler_init();
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
-  rb_define_singleton_method(cScheduler, "__relocking", Scheduler_s_relocking, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);
   rb_define_method(cScheduler, "io_wait", Scheduler_io_wait, -1);
+  rb_define_method(cScheduler, "io_select", Scheduler_io_select, -1);
   rb_define_method(cScheduler, "io_read", Scheduler_io_read, -1);
   rb_define_method(cScheduler, "io_write", Scheduler_io_write, -1);
   rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);
   rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
+  rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
+  rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);

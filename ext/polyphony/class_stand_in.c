@@ -4,9 +4,11 @@
  * function does not learn which module it was called through, so there is one for each. */
 #include <string.h>
 #include "fifo.h"
+#include "io.h"
+#include "loading.h"
 #include "stand_in.h"
 
-enum { OWNERS_MAX = 32 };
+enum { OWNERS_MAX = 64 };
 
 enum last_line { KEEPS, SETS, SETS_IN_BLOCK };
 
@@ -21,6 +23,8 @@ struct owner {
   enum need need;
   bool takes;                   /* they gather what they read */
   int text, path;               /* which argument is written with to_s, and which names a file; or -1 */
+  bool turns;                   /* they do not switch unless they have to wait */
+  bool waits;
 };
 
 static struct owner owners[OWNERS_MAX];
@@ -124,7 +128,9 @@ static VALUE call_with_path(const struct owner *owner, int argc, VALUE *argv, VA
 }
 
 static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) {
-  bool wanted = stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self);
+  if (owner->turns) io_give_way();
+  bool wanted = owner->waits && stand_in_wanted_p() && !at_hand_p(owner->need, argc, argv, self) &&
+                !(RB_TYPE_P(self, T_FILE) && loading_p(self));
   bool scheduled = !wanted && stand_in_scheduled_p();
 
   if (owner->path < 0 || !(wanted || scheduled))
@@ -139,7 +145,9 @@ static VALUE trampoline(struct owner *owner, int argc, VALUE *argv, VALUE self) 
 #define EACH_OWNER(DO) \
   DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) \
   DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) \
-  DO(28) DO(29) DO(30) DO(31)
+  DO(28) DO(29) DO(30) DO(31) DO(32) DO(33) DO(34) DO(35) DO(36) DO(37) DO(38) DO(39) DO(40) \
+  DO(41) DO(42) DO(43) DO(44) DO(45) DO(46) DO(47) DO(48) DO(49) DO(50) DO(51) DO(52) DO(53) \
+  DO(54) DO(55) DO(56) DO(57) DO(58) DO(59) DO(60) DO(61) DO(62) DO(63)
 
 #define TRAMPOLINE(n) \
   static VALUE trampoline_##n(int argc, VALUE *argv, VALUE self) { \
@@ -189,15 +197,18 @@ static enum need need_option(VALUE value) {
 static int index_option(VALUE value) { return value == Qundef ? -1 : NUM2INT(value); }
 
 static void take_options(struct owner *owner, VALUE options) {
-  ID keywords[] = { rb_intern("last_line"), rb_intern("needs"), rb_intern("text"), rb_intern("path"), rb_intern("takes") };
-  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef };
+  ID keywords[] = { rb_intern("last_line"), rb_intern("needs"), rb_intern("text"), rb_intern("path"),
+                    rb_intern("takes"), rb_intern("turns"), rb_intern("waits") };
+  VALUE values[] = { Qundef, Qundef, Qundef, Qundef, Qundef, Qundef, Qundef };
 
-  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 5, values);
+  if (!NIL_P(options)) rb_get_kwargs(options, keywords, 0, 7, values);
   owner->last_line = last_line_option(values[0]);
   owner->need = need_option(values[1]);
   owner->text = index_option(values[2]);
   owner->path = index_option(values[3]);
   owner->takes = values[4] == Qtrue;
+  owner->turns = values[5] == Qtrue;
+  owner->waits = values[6] != Qfalse;   /* Qundef: not given */
 }
 
 /* Names that this Ruby does not have are left out. */

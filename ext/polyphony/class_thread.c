@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "io.h"
 #include "queue.h"
+#include "scheduler.h"
 #include "thread_life.h"
 
 static struct backend_base *backend_of(VALUE thread) {
@@ -133,12 +134,14 @@ static VALUE Thread_never_begin(VALUE self) {
 
 static VALUE Thread_await_end(VALUE self, VALUE seconds) { return thread_life_await(self, seconds); }
 
-/* Whether the caller has fibers that could go on while it waits, and is not a handler or hook. */
+/* Whether the caller has fibers that could go on while it waits, is not a handler or hook, and is not
+ * in the care of another scheduler. */
 static VALUE Thread_s_may_wait_p(VALUE klass) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
 
   (void)klass;
-  return backend && backend->open && backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
+  if (!backend || !backend->open || scheduler_foreign_p()) return Qfalse;
+  return backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
 }
 
 static VALUE Thread_set_helper(VALUE self) { return rb_ivar_set(self, id_helper, Qtrue); }

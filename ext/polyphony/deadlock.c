@@ -3,12 +3,13 @@
 #include "errors.h"
 
 /* Polls with nothing pending and nobody runnable: only another thread can wake it, and none has
- * (raise and kill come as interrupts, which it sees when it has the GVL again). */
+ * (raise and kill come as interrupts, which it sees when it has the GVL again). What was pending when
+ * it began may have been settled meanwhile, and who waited for that is not in the queue yet. */
 static bool stuck_p(VALUE thread) {
   struct backend_base *backend = backend_base_of_thread(thread);
 
   return backend && backend->open && backend->polling && !backend->runqueue.length &&
-         !backend_base_pending_p(backend) && !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
+         !backend->hopeful && !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
 }
 
 bool deadlock_hopeless_p(void) {

@@ -1,5 +1,7 @@
 /* direct_paths.c - stock methods for which the way through the scheduler is wrong or too long. Layer 2. */
 #include <errno.h>
+#include "backend_base.h"
+#include "fd.h"
 #include "io.h"
 #include "stand_in.h"
 
@@ -59,6 +61,7 @@ static VALUE end_attempt(VALUE argument) {
 static VALUE read_nonblock(int argc, VALUE *argv, VALUE self) {
   int keywords = rb_keyword_given_p();
 
+  io_give_way();
   if (ahead_p(argc, argv, self)) return take_ahead(argc, argv, self);
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
   if (!backend || !backend->open || NIL_P(rb_fiber_scheduler_current()))
@@ -66,6 +69,14 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self) {
   struct attempt attempt = { backend, argc, argv, keywords };
   backend->try_only = true;
   return rb_ensure(call_stock, (VALUE)&attempt, end_attempt, (VALUE)backend);
+}
+
+static VALUE write_nonblock(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  int keywords = rb_keyword_given_p();
+
+  io_give_way();
+  return rb_call_super_kw(argc, argv, keywords);
 }
 
 /* ---- reading what is there -------------------------------------------------------------------- */
@@ -281,6 +292,7 @@ static VALUE IO_pwrite(VALUE self, VALUE object, VALUE position) {
 void direct_paths_init(void) {
   VALUE module = rb_define_module_under(mPolyphony, "DirectPaths");
 
+  rb_define_method(module, "write_nonblock", write_nonblock, -1);
   rb_gc_register_address(&stock_write);
   stock_write = rb_funcall(rb_cIO, rb_intern("instance_method"), 1, ID2SYM(rb_intern("write")));
   rb_define_method(module, "read_nonblock", read_nonblock, -1);

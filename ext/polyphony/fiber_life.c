@@ -253,7 +253,7 @@ static VALUE take_late_errors(struct fiber_state *fiber) {
   VALUE error, more = Qnil;
 
   while ((error = backend_base_shift_exception(fiber)) != Qundef) {
-    if (NIL_P(rb_attr_get(error, id_source)) || error == fiber->result) continue;
+    if (NIL_P(fiber_state_noted(error, id_source)) || error == fiber->result) continue;
     if (!fiber->failed) set_failure(fiber, error);
     else rb_ary_push(NIL_P(more) ? (more = rb_ary_new()) : more, error);
   }
@@ -273,7 +273,7 @@ VALUE fiber_life_end_children(struct fiber_state *main, bool take_late) {
   VALUE first = fiber_life_shut_down_children(main, main->graceful, &order), error;
 
   while ((error = backend_base_shift_exception(main)) != Qundef)
-    if (take_late && NIL_P(first) && !NIL_P(rb_attr_get(error, id_source))) first = error;
+    if (take_late && NIL_P(first) && !NIL_P(fiber_state_noted(error, id_source))) first = error;
   return first;
 }
 
@@ -375,6 +375,8 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
+  if (backend_base_keeps_statuses) backend_base_show_status(fiber->backend, fiber->last_status);
+  fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
   int killed = run_to_the_end(&run);
   fiber->backend->ended_count++;
@@ -426,6 +428,8 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct pla
   state->inherited = !NIL_P(parent->deadline);
   FIBER_WRITE(state, deadline, parent->deadline);
   FIBER_WRITE(state, storage, parent->backend->current->storage);
+  if (backend_base_keeps_statuses)
+    FIBER_WRITE(state, last_status, backend_base_last_status(parent->backend));
   if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
   backend_base_schedule(state, Qnil, RESUME_RETURN);
   RB_GC_GUARD(self);

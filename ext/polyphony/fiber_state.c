@@ -4,13 +4,14 @@
 #include "cancel_scope.h"
 #include "place.h"
 
-static VALUE cFiberState = Qnil;
+VALUE cFiberState = Qnil;
 
 #define EACH_REFERENCE(state, DO) \
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
-  DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->relocks)
+  DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->condition) \
+  DO(state->last_status)
 
 static void mark_lent(VALUE lent) {
   rb_gc_mark(lent);             /* pinned: the kernel has the address of the bytes */
@@ -258,6 +259,19 @@ struct fiber_state *fiber_state_of(VALUE fiber) {
   fiber_state_attach(state, fiber);
   RB_GC_GUARD(self);            /* state points into it, and only the fiber will refer to it */
   return state;
+}
+
+/* ---- kept in other objects -------------------------------------------------------------------- */
+
+void fiber_state_note(VALUE object, ID name, VALUE fiber) {
+  rb_ivar_set(object, name, NIL_P(fiber) ? Qnil : fiber_state_of(fiber)->self);
+}
+
+/* What Marshal.load has made of a record tells nothing. */
+VALUE fiber_state_noted(VALUE object, ID name) {
+  VALUE noted = rb_attr_get(object, name);
+
+  return rb_typeddata_is_kind_of(noted, &state_type) ? fiber_state_unwrap(noted)->fiber : Qnil;
 }
 
 VALUE fiber_state_wait_subject(struct fiber_state *state) {

@@ -16,6 +16,8 @@
 struct backend_base;
 struct op;
 struct place;
+struct monitor_wait;
+struct worker;
 
 struct waitlist {               /* see waitlist.h */
   struct list parked;           /* by fiber_state.parked, longest waiting first */
@@ -46,11 +48,13 @@ struct fiber_state {
   bool independent : 1;         /* made by Fiber.schedule: the thread waits for its end */
   bool blocked : 1;             /* waits to be unblocked, see scheduler.h */
   bool unblocked : 1;           /* has been, and does not know yet */
+  bool signalled : 1;           /* by the condition variable it waits for */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
   struct fiber_state *resumer;  /* who was running when this one turned up; or NULL */
   struct fiber_state *proxy;    /* the other way round */
+  struct worker *worker;        /* of a stand-in, see stand_in.c; or NULL */
 
   /* runqueue.c */
   bool queued;
@@ -73,8 +77,9 @@ struct fiber_state {
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */
   VALUE lent;                   /* String, IO::Buffer or Array lent to the kernel, pinned; or Qnil */
+  struct monitor_wait *monitor_wait;  /* of Ruby's Monitor, see class_stock_locks.c; or NULL */
+  VALUE condition;              /* Ruby's ConditionVariable it is in a wait of, or Qnil */
   struct intake *intake;        /* of the stock method it is in, see intake.h; or NULL */
-  VALUE relocks;                /* the Mutex that Mutex#sleep will lock again, or Qnil */
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
   unsigned shields;             /* how many of them are shields */
@@ -90,12 +95,15 @@ struct fiber_state {
   unsigned child_count;
 
   /* life */
+  VALUE last_status;            /* $? of whoever spun it, until it starts; else Qnil */
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */
   struct waitlist awaiters;     /* fibers parked until this one ends */
   struct list holdings;         /* what it holds and others wait for; see holding.h */
 };
+
+extern VALUE cFiberState;       /* of the wrapping objects */
 
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
 
@@ -117,6 +125,11 @@ struct fiber_state *fiber_state_lookup(VALUE fiber);
 struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping object */
 /* Drops what is remembered for quick look-up, when a fiber has ended. */
 void fiber_state_forget(struct fiber_state *state);
+
+/* An object (an exception) remembers a Fiber, or Qnil, under a hidden name. It is the record that is
+ * kept, so that the object can still be marshalled: a Fiber cannot be. */
+void fiber_state_note(VALUE object, ID name, VALUE fiber);
+VALUE fiber_state_noted(VALUE object, ID name);         /* the Fiber, or Qnil */
 
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);

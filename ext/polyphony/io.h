@@ -3,6 +3,7 @@
 #ifndef POLYPHONY_IO_H
 #define POLYPHONY_IO_H
 
+#include <poll.h>
 #include "backend_base.h"
 #include "buffer.h"
 #include "errors.h"
@@ -22,6 +23,9 @@ struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, in
  * it, an orphanable call may have settled with -ECANCELED: the caller makes a new one.)
  * On return the caller releases the op. subject: what the fiber waits for, in reports. */
 int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject);
+/* The same until a time on the clock of backend_base_now (CLOCK_NEVER: no limit). -ETIMEDOUT when it
+ * is over and the op has come to nothing. */
+int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subject, int64_t deadline);
 /* The same for a caller who keeps count of bytes: if the kernel had done the op already, its result is
  * returned, and the exception is delivered at the fiber's next switchpoint. */
 int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject);
@@ -43,13 +47,22 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
 
 /* Waits until fd is ready (POLLIN, POLLOUT); returns revents; raises for -errno. */
 int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject);
-
+/* The same until that time; 0 when it is over. */
+int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE subject,
+                        int64_t deadline);
 /* The same for so many nanoseconds (negative: for ever); 0 when they are over. */
 int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
                       VALUE subject);
 
+/* Whether bytes or a socket that a cancelled operation had got are there to be taken: then who waits to
+ * read need not wait. Neither switches nor raises. */
+bool io_ready_at_once_p(int fd);
+
 /* Takes part in the turn although nothing had to be waited for. */
 void io_snooze(struct backend_base *backend);
+/* Said first by methods that do not switch while they find something to do: whoever calls nothing else
+ * lets others run now and then. Any fiber of any thread. Switches. */
+void io_give_way(void);
 
 /* Wakes every fiber of this thread and others that waits on fd with IOError, and withdraws their
  * operations. Does not wait for them: none will touch the number again, so the caller may close it. */
@@ -81,14 +94,23 @@ VALUE io_sendv(VALUE io, VALUE buffers, int flags);
 VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls);
 VALUE io_recvmsg(VALUE io, VALUE buffer, size_t maxlen, long pos, int flags, size_t maxcontrol,
                  VALUE options);
+bool io_blocking_mode_p(int fd);                                     /* neither switches nor raises */
+/* As much as goes at once, at least a byte, on a socket in non-blocking mode; all on another. */
+VALUE io_send_by_mode(VALUE io, VALUE text, int flags, VALUE address);
+void io_close_on_worker(VALUE io, int fd);  /* for a close that takes its time */
 VALUE io_accept(VALUE server, VALUE socket_class);
+int io_accept_descriptor(VALUE server);
+int io_accept_from(VALUE server, struct sockaddr_storage *address, socklen_t *length);
 VALUE io_accept_loop(VALUE server, VALUE socket_class);              /* yields each socket */
 VALUE io_connect(VALUE socket, VALUE host, VALUE port);
+int64_t io_connect_packed(VALUE socket, VALUE packed);               /* 0 or -errno */
 /* Bytes were given back: fibers of this thread that wait for some look again, as their op settles
  * with -ECANCELED. */
 void io_read_again(struct backend_base *backend, int fd);
 void io_accept_again(int fd);               /* after an accept was cancelled: it may owe a wake */
 void io_keep_accepted(int fd, int socket);  /* for whoever accepts next; neither raises */
+bool io_has_accepted(int fd);               /* whether one is kept; neither switches nor raises */
+int io_take_accepted(int fd);               /* or -1; likewise */
 void io_forget_accepted(int fd);        /* a listener is being closed: so are sockets kept for it */
 
 /* io_splice.c, io_chain.c */
@@ -98,13 +120,45 @@ VALUE io_double_splice(VALUE source, VALUE target);
 VALUE io_splice_chunks(VALUE source, VALUE target, const VALUE affixes[4], long chunk_size);
 VALUE io_chain(int count, const VALUE *operations);
 
+/* io_select.c: IO.select, for at most that many nanoseconds (negative: for ever). The Arrays, or nil, hold
+ * IOs or what has to_io. Three Arrays of what is ready, or nil. */
+VALUE io_select(VALUE readables, VALUE writables, VALUE exceptables, int64_t timeout);
+
+/* A fiber that waits for several descriptors at once, in backend->selects meanwhile. Not on its stack:
+ * a thread may end without it. */
+struct select_wait {
+  struct list link;
+  struct fiber_state *fiber;
+  int epoll;                            /* -1 when closed */
+  unsigned count;
+  struct pollfd fds[];                  /* in order of their numbers */
+};
+bool select_waits_for_p(const struct select_wait *wait, int fd);
+void select_forget_all(struct list *selects);          /* nobody will come back to them */
+
 /* io_time.c */
 VALUE io_sleep(int64_t nanoseconds);                   /* negative: for ever; resume value */
 VALUE io_timer_loop(int64_t period);                   /* yields at a fixed rate */
 int64_t io_period(VALUE seconds);                      /* of a timeout: nil -1, negative 0; raises */
 int64_t io_nanoseconds(VALUE seconds);                 /* raises for what is not a duration */
+int64_t io_interval(VALUE seconds);                    /* as IO.select takes them: nil -1; raises as stock */
 
 /* io_process.c */
 VALUE io_waitpid(int pid);                             /* [pid, raw status] */
+/* A Process::Status, as Process::Status.wait: its pid is -1 when there is no such child, and with
+ * WNOHANG it may be nil. What is reaped is returned without a switch in between, so a cancel loses
+ * nothing; nobody who waits for any child gets one that somebody waits for by its pid. */
+VALUE io_process_wait(int pid, int flags);
+/* The same for stock methods, called by a scheduler's process_wait: no switchpoint if it need not wait,
+ * and if system is cut short, its child is reaped when it ends. */
+VALUE io_process_wait_hook(int pid, int flags);
+/* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
+void io_process_await(int pid);
+int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
+/* Says that somebody waits for that child elsewhere (1), or does no more (-1). Does not raise. */
+void io_process_claim(int pid, int by);
+void io_process_keep(VALUE status);                    /* for whoever waits for that child next */
+void io_process_after_fork(void);
+void io_process_init(void);                            /* once, at load */
 
 #endif

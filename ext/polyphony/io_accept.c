@@ -101,14 +101,14 @@ static bool accepting_p(const struct op *op) {
 }
 
 /* Whoever waits for a connection meanwhile has to look again: their op settles with -ECANCELED, or
- * with another socket. */
+ * with another socket. So does who waits for the listener to become readable. */
 static void tell_waiting(int fd) {
   struct backend_base *backend = backend_base_current();
   struct op *op = loop_ops_on(&backend->loop, fd);
 
   while (op && !(accepting_p(op) && op->state == OP_IN_FLIGHT)) op = op->fd_next;
   if (op) loop_cancel(&backend->loop, op);
-  backend_base_collect(backend);
+  io_read_again(backend, fd);
 }
 
 static void keep(const struct listener *listener, int socket) {
@@ -143,6 +143,10 @@ static int take_kept(int fd) {
   drop(kept);
   return socket;
 }
+
+bool io_has_accepted(int fd) { return find_kept(fd) != NULL; }
+
+int io_take_accepted(int fd) { return take_kept(fd); }
 
 void io_keep_accepted(int fd, int socket) {
   struct listener listener;
@@ -245,11 +249,16 @@ static bool recall(struct backend_base *backend, int fd, const struct accept_loo
   return found;
 }
 
+/* Who only waits for the listener to become readable will accept, too. */
+static bool rival_p(const struct op *op) {
+  return accepting_p(op) || (op->kind == OP_POLL && op->as.poll.events & POLLIN);
+}
+
 static bool alone_p(struct accept_loop *loop, int fd) {
   struct op *op = loop_ops_on(&loop->backend->loop, fd);
 
   for (; op; op = op->fd_next)
-    if (op != loop->op && accepting_p(op)) return false;
+    if (op != loop->op && rival_p(op)) return false;
   return true;
 }
 
@@ -315,7 +324,7 @@ static int64_t accept_any(struct backend_base *backend, VALUE server) {
 }
 
 /* As stock accept does: sockets that nobody refers to any more may be waiting for the GC. */
-VALUE io_accept(VALUE server, VALUE klass) {
+int io_accept_descriptor(VALUE server) {
   struct backend_base *backend = backend_base_current();
 
   prepare();
@@ -325,7 +334,56 @@ VALUE io_accept(VALUE server, VALUE klass) {
     result = accept_any(backend, server);
   }
   if (result < 0) raise_refused(result, server);
-  return wrap_socket(klass, (int)result);
+  return (int)result;
+}
+
+VALUE io_accept(VALUE server, VALUE klass) {
+  return wrap_socket(klass, io_accept_descriptor(server));
+}
+
+/* ---- one socket and where it comes from ------------------------------------------------------- */
+
+/* accept4 has no flag for not waiting; see decision 005. */
+static void make_nonblocking(int fd) {
+  int flags = fcntl(fd, F_GETFL), listening = 0;
+  socklen_t length = sizeof(listening);
+
+  if (flags < 0 || flags & O_NONBLOCK) return;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) < 0 || !listening) return;
+  fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+/* The kernel tells the address with the socket only; of one that was kept it can be asked unless it
+ * is broken already. */
+static int64_t try_to_accept(int fd, struct sockaddr_storage *address, socklen_t *length) {
+  int socket = take_kept(fd);
+
+  *length = sizeof(*address);
+  if (socket >= 0) {
+    if (getpeername(socket, (struct sockaddr *)address, length) < 0) *length = 0;
+    return socket;
+  }
+  socket = accept4(fd, (struct sockaddr *)address, length, ACCEPT_FLAGS);
+  return socket < 0 ? -errno : socket;
+}
+
+/* No op: what it has accepted when it is cancelled would be kept without its address. */
+int io_accept_from(VALUE server, struct sockaddr_storage *address, socklen_t *length) {
+  struct backend_base *backend = backend_base_current();
+  bool collected = false;
+
+  prepare();
+  io_give_way();
+  for (;;) {
+    int fd = fd_of(server, FD_READ);
+    recall(backend, fd, NULL);
+    make_nonblocking(fd);
+    int64_t result = try_to_accept(fd, address, length);
+    if (result >= 0) return (int)result;
+    if (short_of_descriptors_p(result) && !collected) collected = true, rb_gc();
+    else if (result == -EAGAIN) io_wait_ready(backend, fd, POLLIN, server);
+    else if (result != -EINTR) raise_refused(result, server);
+  }
 }
 
 /* ---- for ever -------------------------------------------------------------------------------- */

@@ -3,7 +3,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "clock.h"
 #include "io.h"
+#include "offload.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -106,6 +108,12 @@ void io_read_again(struct backend_base *backend, int fd) {
     next = op->fd_next;
     if (for_reading_p(op)) loop_cancel(&backend->loop, op);
   }
+  list_each(node, &backend->selects) {
+    struct select_wait *wait = list_entry(node, struct select_wait, link);
+    struct op *waiting = wait->fiber->op;       /* of an interjection, perhaps */
+    if (waiting && waiting->fd == wait->epoll && select_waits_for_p(wait, fd))
+      loop_cancel(&backend->loop, waiting);
+  }
   collect(backend);
 }
 
@@ -131,6 +139,7 @@ static void reclaim(struct backend_base *backend, struct op *op, bool closed) {
 static void leave(struct fiber_state *fiber) {
   fiber->op = NULL;
   list_remove(&fiber->waiting);
+  timer_heap_disarm(&fiber->backend->loop.timers, &fiber->timer);
 }
 
 /* Withdraws, keeps what had happened, gives back memory and op. */
@@ -201,16 +210,48 @@ static void deliver(struct backend_base *backend, struct fiber_state *fiber, str
   error_invoke(exception);
 }
 
-int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
+static const char *reason_of(const struct op *op) {
+  bool lookup = op->kind == OP_CALL && op->as.call.lane == OFFLOAD_LOOKUP;
+
+  return lookup ? "a name to be looked up" : op_kind_name(op->kind);
+}
+
+/* An interjection, too, may use the timer: it is armed anew after each. */
+static void arm(struct backend_base *backend, struct fiber_state *fiber, struct op *op,
+                int64_t deadline) {
+  if (timer_heap_arm(&backend->loop.timers, &fiber->timer, deadline) == 0) return;
+  int killed = undo(backend, fiber, op);
+  if (killed) rb_jump_tag(killed);
+  rb_memerror();
+}
+
+static bool expired_p(const struct fiber_state *fiber, const struct op *op, int64_t deadline) {
+  return deadline != CLOCK_NEVER && !timer_armed_p(&fiber->timer) && !op_settled_p(op);
+}
+
+static void expire(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  int killed = withdraw(backend, fiber, op);
+
+  if (op->result == -ECANCELED) op->result = -ETIMEDOUT;
+  if (!killed) return;
+  leave(fiber);
+  buffer_return(fiber);
+  loop_release_op(&backend->loop, op);
+  rb_jump_tag(killed);
+}
+
+int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subject,
+                       int64_t deadline) {
   struct fiber_state *fiber = backend_base_fiber(backend);
   enum resume_how how;
   int state;
 
   submit(backend, fiber, op);
   do {
-    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
-                                    &how, &state);
+    if (deadline != CLOCK_NEVER && !timer_armed_p(&fiber->timer)) arm(backend, fiber, op, deadline);
+    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, reason_of(op), subject, &how, &state);
     if (state) raise_from(backend, fiber, op, state);
+    if (how == RESUME_RETURN && expired_p(fiber, op, deadline)) expire(backend, fiber, op);
     if (how == RESUME_RETURN) continue;
     if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });
     else deliver(backend, fiber, op, value);
@@ -218,6 +259,10 @@ int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
   leave(fiber);
   buffer_return(fiber);
   return op->result;
+}
+
+int64_t io_await(struct backend_base *backend, struct op *op, VALUE subject) {
+  return io_await_until(backend, op, subject, CLOCK_NEVER);
 }
 
 /* Bytes taken and bytes written count, and an exception that came with them has to wait. That the
@@ -381,80 +426,62 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
   rb_jump_tag(killed ? killed : state);
 }
 
-int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject) {
+int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE subject,
+                        int64_t deadline) {
   struct op *op = io_op(backend, OP_POLL, fd);
 
   op->as.poll.events = events;
-  int64_t result = io_perform(backend, op, subject);
+  int64_t result = io_await_until(backend, op, subject, deadline);
+  loop_release_op(&backend->loop, op);
+  if (result == -ETIMEDOUT) return 0;
   if (result == -ECANCELED) return POLLIN;      /* see io_read_again */
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }
 
-struct patience {
-  struct backend_base *backend;
-  int fd, events;
-  VALUE subject;
-};
-
-/* The timer wakes plainly, which an op does not take for its end; so it is waited for here. */
-static VALUE wait_in_time(VALUE argument) {
-  struct patience *patience = (struct patience *)argument;
-  struct backend_base *backend = patience->backend;
-  struct fiber_state *fiber = backend_base_fiber(backend);
-  struct op *op = io_op(backend, OP_POLL, patience->fd);
-  enum resume_how how;
-  int state;
-
-  op->as.poll.events = patience->events;
-  submit(backend, fiber, op);
-  do {
-    VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(OP_POLL),
-                                    patience->subject, &how, &state);
-    if (state) raise_from(backend, fiber, op, state);
-    if (how == RESUME_RETURN) continue;
-    if (RTEST(rb_obj_is_kind_of(value, eInterjection)))
-      interject(backend, fiber, op, (struct interjection){ value, patience->subject });
-    else
-      deliver(backend, fiber, op, value);
-  } while (!op_settled_p(op) && timer_armed_p(&fiber->timer));
-  state = op_settled_p(op) ? 0 : withdraw(backend, fiber, op);
-  int64_t result = op->result;
-  leave(fiber);
-  loop_release_op(&backend->loop, op);
-  if (state) rb_jump_tag(state);
-  return (VALUE)result;
-}
-
-static VALUE disarm(VALUE argument) {
-  struct backend_base *backend = (struct backend_base *)argument;
-
-  timer_heap_disarm(&backend->loop.timers, &backend_base_fiber(backend)->timer);
-  return Qnil;
+int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject) {
+  return io_wait_ready_until(backend, fd, events, subject, CLOCK_NEVER);
 }
 
 int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
                       VALUE subject) {
-  struct fiber_state *fiber = backend_base_fiber(backend);
-  struct patience patience = { backend, fd, events, subject };
+  int64_t deadline = timeout < 0 ? CLOCK_NEVER : backend_base_now(backend) + timeout;
 
-  if (timeout < 0) return io_wait_ready(backend, fd, events, subject);
-  backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
-  int64_t result = (int64_t)rb_ensure(wait_in_time, (VALUE)&patience, disarm, (VALUE)backend);
-  if (result == -ECANCELED) return fd_has_ahead(fd) ? POLLIN : 0;
-  if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
-  return (int)result;
+  return io_wait_ready_until(backend, fd, events, subject, deadline);
 }
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 
+bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
+
+void io_give_way(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  if (!backend || !backend->open || backend_base_quick_p(backend)) return;
+  if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
+}
+
 /* ---- closing -------------------------------------------------------------------------------- */
 
-static void tell_closed(struct fiber_state *fiber) {
-  if (fiber->op_closed) return;         /* it has been told */
-  fiber->op_closed = true;
+static void raise_closed(struct fiber_state *fiber) {
   backend_base_schedule(fiber, rb_exc_new_cstr(rb_eIOError, "stream closed in another thread"),
                         RESUME_RAISE);
+}
+
+/* Once: the same descriptor may be let go of twice, before what is left in its buffer is written and
+ * after. */
+static void tell_closed(struct fiber_state *fiber) {
+  if (fiber->op_closed) return;
+  fiber->op_closed = true;
+  raise_closed(fiber);
+}
+
+/* Their op is on a descriptor of their own. */
+static void tell_selects(struct backend_base *backend, int fd) {
+  list_each(node, &backend->selects) {
+    struct select_wait *wait = list_entry(node, struct select_wait, link);
+    if (select_waits_for_p(wait, fd)) raise_closed(wait->fiber);
+  }
 }
 
 /* What the kernel has not seen yet would meet whatever file gets the number next: so it is shown. */
@@ -467,6 +494,7 @@ static void release_here(struct backend_base *backend, int fd) {
     if (op->owner) tell_closed(op->owner);
     loop_cancel(&backend->loop, op);
   }
+  tell_selects(backend, fd);
   loop_forget_fd(&backend->loop, fd);
   if (any) loop_poll(&backend->loop, 0);
   collect(backend);
@@ -478,6 +506,7 @@ static void release_there(struct backend_base *backend, int fd) {
     struct fiber_state *fiber = list_entry(node, struct fiber_state, waiting);
     if (fiber->op && fiber->op->fd == fd) tell_closed(fiber);
   }
+  tell_selects(backend, fd);
 }
 
 /* A thread that has never waited need not open a backend to close a file. */

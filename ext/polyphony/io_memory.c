@@ -11,11 +11,9 @@
 #include "attempt.h"
 #include "intake.h"
 #include "io.h"
+#include "loading.h"
 
-enum {
-  QUICK_WRITES = 32,            /* in a row, without a switch */
-  QUICK_LENGTH = 1 << 20,
-};
+enum { QUICK_LENGTH = 1 << 20 };
 
 /* ---- one operation ---------------------------------------------------------------------------- */
 
@@ -128,6 +126,7 @@ static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) 
   bool shared = offset < 0 && compat_read_buffer_p(io, base, length);
   int64_t result;
 
+  if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   if (offset < 0) await_in_time(io, POLLIN);
   do {
     int fd = rb_io_descriptor(io);
@@ -198,9 +197,7 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
   struct attempt attempt = { .hints = slot ? slot->hints : 0 };
 
-  if (backend->quick_writes_at != backend->switch_count) backend->quick_writes = 0;
-  backend->quick_writes_at = backend->switch_count;
-  if (++backend->quick_writes > QUICK_WRITES) return -EAGAIN;
+  if (!backend_base_quick_p(backend)) return -EAGAIN;
   op.as.rw.base = (char *)base;
   op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
   op.as.rw.offset = -1;

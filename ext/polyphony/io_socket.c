@@ -3,9 +3,12 @@
  * There is no kind of op for sendmsg and recvmsg: they are tried without waiting, and what is
  * waited for is only that the socket becomes ready. So a cancelled one has taken no datagram. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/un.h>
+#include <unistd.h>
+#include "clock.h"
 #include "io.h"
 
 #ifndef MSG_NOSIGNAL
@@ -284,4 +287,107 @@ VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE control
   RB_GC_GUARD(out.address);
   RB_GC_GUARD(out.controls);
   return SIZET2NUM(sent);
+}
+
+/* ---- as the stock methods do ----------------------------------------------------------------- */
+
+bool io_blocking_mode_p(int fd) { return !(fcntl(fd, F_GETFL) & O_NONBLOCK); }
+
+static int64_t try_to_send(int fd, VALUE text, size_t sent, int flags, VALUE address) {
+  const char *base = RSTRING_PTR(text) + sent;
+  size_t length = RSTRING_LEN(text) - sent;
+
+  if (NIL_P(address)) return result_of(send(fd, base, length, flags));
+  return result_of(sendto(fd, base, length, flags, (struct sockaddr *)RSTRING_PTR(address),
+                          (socklen_t)RSTRING_LEN(address)));
+}
+
+enum { FUTILE_POLLS = 3 };
+
+/* A datagram for a full mailbox of somebody whom we are not connected with: we always are ready. */
+static void wait_for_room(struct backend_base *backend, VALUE io, int fd, unsigned futile) {
+  if (futile < FUTILE_POLLS) io_wait_ready(backend, fd, POLLOUT, io);
+  else io_sleep(NSEC_PER_SEC / 1000);
+}
+
+VALUE io_send_by_mode(VALUE io, VALUE text, int flags, VALUE address) {
+  struct backend_base *backend = backend_base_current();
+  size_t sent = 0;
+
+  address = destination(address);
+  io_give_way();
+  for (unsigned futile = 0;; text = rb_str_new_frozen(text)) {
+    int fd = rb_io_descriptor(io);
+    int64_t result = try_to_send(fd, text, sent, flags | MSG_DONTWAIT, address);
+    if (result == -EAGAIN || result == -EWOULDBLOCK) {
+      wait_for_room(backend, io, fd, futile++);
+    } else if (result < 0 && result != -EINTR) {
+      if (sent > 0) return SIZET2NUM(sent);
+      error_raise_errno(result, NIL_P(address) ? "send(2)" : "sendto(2)");
+    } else if (result >= 0) {
+      sent += (size_t)result;
+      futile = 0;
+      if (sent >= (size_t)RSTRING_LEN(text) || !io_blocking_mode_p(fd)) return SIZET2NUM(sent);
+    }
+  }
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+static int64_t close_it(void *argument) { return result_of(close(*(int *)argument)); }
+
+static struct op *closing_op(struct backend_base *backend, int fd) {
+  struct op *op = io_op_with_memory(backend, OP_CALL, -1, sizeof(int));
+
+  *(int *)op->memory = fd;
+  op->as.call.fn = close_it;
+  op->as.call.arg = op->memory;
+  op->as.call.orphanable = true;
+  return op;
+}
+
+struct closing {
+  struct backend_base *backend;
+  struct op *op;
+  VALUE io;
+};
+
+static VALUE await_closing(VALUE argument) {
+  struct closing *closing = (struct closing *)argument;
+  struct op_shot none;
+
+  io_await_shot(closing->backend, closing->op, &none, closing->io);
+  return Qnil;
+}
+
+static void close_unawaited(struct backend_base *backend, int fd) {
+  struct op *op = closing_op(backend, fd);
+
+  op->flags |= OP_DETACHED;
+  loop_submit(&backend->loop, op);
+}
+
+/* Cancelled before a worker had it: there is another try, for which nobody waits. Afterwards: the
+ * worker goes on with it. */
+static int give_up(struct closing *closing, int fd) {
+  VALUE error = rb_errinfo();
+  int killed = io_withdraw(closing->backend, closing->op);
+  bool begun = closing->op->result != -ECANCELED || !closing->op->memory;
+
+  if (!begun) close_unawaited(closing->backend, fd);
+  if (!killed && RTEST(rb_obj_is_kind_of(error, rb_eException))) rb_set_errinfo(error);
+  return killed;
+}
+
+void io_close_on_worker(VALUE io, int fd) {
+  struct backend_base *backend = backend_base_current();
+  struct closing closing = { backend, closing_op(backend, fd), io };
+  int state;
+
+  rb_protect(await_closing, (VALUE)&closing, &state);
+  int killed = state ? give_up(&closing, fd) : 0;
+  bool no_thread = closing.op->result == -EAGAIN;
+  loop_release_op(&backend->loop, closing.op);
+  if (no_thread) close(fd);
+  if (state) rb_jump_tag(killed ? killed : state);
 }

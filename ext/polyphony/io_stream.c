@@ -64,7 +64,8 @@ static int64_t read_from_kernel(struct reader *reader, size_t length) {
   op->as.rw.len = length;
   op->as.rw.offset = -1;
   int64_t result = io_perform(backend, op, reader->io);
-  if (result < 0 && result != -ECANCELED) error_raise_errno(result, op_kind_name(reader->kind));
+  if (result < 0 && result != -ECANCELED)
+    error_raise_errno(result, reader->kind == OP_RECV ? "recvfrom(2)" : "read");
   return result;
 }
 

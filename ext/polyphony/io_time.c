@@ -17,6 +17,13 @@ int64_t io_nanoseconds(VALUE seconds) {
   return number < 0 ? -1 : (int64_t)ceil(number);
 }
 
+int64_t io_interval(VALUE seconds) {
+  if (NIL_P(seconds)) return -1;
+  struct timespec interval = rb_time_timespec_interval(seconds);
+  if (interval.tv_sec >= INT64_MAX / 2 / NSEC_PER_SEC) return INT64_MAX / 2;
+  return interval.tv_sec * NSEC_PER_SEC + interval.tv_nsec;
+}
+
 int64_t io_period(VALUE seconds) {
   if (NIL_P(seconds)) return -1;
   int64_t period = io_nanoseconds(seconds);

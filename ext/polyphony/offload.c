@@ -16,26 +16,46 @@
 #include "list.h"
 #include "offload.h"
 
+struct lane {
+  const unsigned most_serving, most_threads;
+  pthread_cond_t wanted;               /* there is a job to take */
+  struct list queue;
+  unsigned queued, idle, threads;
+  unsigned serving;                    /* jobs begun and neither finished nor given up */
+};
+
 struct offload_job {
-  struct list node;                    /* in pool.queue; alone once a worker has it */
+  struct lane *lane;
+  struct list node;                    /* in lane->queue; alone once a worker has it */
   struct loop *loop;                   /* not to be touched when op is NULL */
   struct op *op;                       /* NULL when given up */
   int64_t (*fn)(void *);               /* copy of as.call, for the op may be gone; else NULL */
   void *arg;
   void *memory;                        /* op->memory of a call given up while it runs; else NULL */
+  void (*dispose)(void *);             /* of that */
   bool started, finished;
 };
 
+#define QUEUE_OF(lane) { &pool.lanes[lane].queue, &pool.lanes[lane].queue }
+
+/* Calls given up do not count against what a lane may serve: a name server that does not answer would
+ * keep out names that need none. Their number is limited by that of the threads. */
 static struct {
   pthread_mutex_t lock;
-  pthread_cond_t wanted;               /* the queue has a job */
-  struct list queue;
-  unsigned queued, idle, threads;
+  struct lane lanes[OFFLOAD_LANES];
   pid_t pid;                           /* whose threads these are; 0 when there were none yet */
 } pool = {
   .lock = PTHREAD_MUTEX_INITIALIZER,
-  .wanted = PTHREAD_COND_INITIALIZER,
-  .queue = { &pool.queue, &pool.queue },
+  .lanes = {
+    [OFFLOAD_WORK] = {
+      .most_serving = OFFLOAD_MAX_THREADS, .most_threads = OFFLOAD_MAX_THREADS,
+      .wanted = PTHREAD_COND_INITIALIZER, .queue = QUEUE_OF(OFFLOAD_WORK),
+    },
+    [OFFLOAD_LOOKUP] = {
+      .most_serving = OFFLOAD_MAX_LOOKUPS, .most_threads = OFFLOAD_MAX_LOOKUP_THREADS,
+      .wanted = PTHREAD_COND_INITIALIZER, .queue = QUEUE_OF(OFFLOAD_LOOKUP),
+    },
+  },
 };
 
 /* The system calls. */
@@ -152,11 +172,16 @@ int64_t op_execute(struct op *op) {
 
 /* Workers. */
 
-static struct offload_job *shift_job(void) {
-  struct offload_job *job = list_entry(pool.queue.next, struct offload_job, node);
+static bool job_to_take_p(const struct lane *lane) {
+  return lane->queued > 0 && lane->serving < lane->most_serving;
+}
+
+static struct offload_job *shift_job(struct lane *lane) {
+  struct offload_job *job = list_entry(lane->queue.next, struct offload_job, node);
 
   list_remove(&job->node);
-  pool.queued--;
+  lane->queued--;
+  lane->serving++;
   job->started = true;
   return job;
 }
@@ -173,6 +198,7 @@ static void hand_over(struct loop *loop, struct op *op, int64_t result) {
 }
 
 static void free_job(struct offload_job *job) {
+  if (job->memory && job->dispose) job->dispose(job->memory);
   free(job->memory);
   free(job);
 }
@@ -185,6 +211,7 @@ static void run_job(struct offload_job *job) {
   pthread_mutex_lock(&pool.lock);
   job->finished = true;
   struct op *op = job->op;
+  if (op) job->lane->serving--;
   pthread_mutex_unlock(&pool.lock);
   if (op) hand_over(job->loop, op, result);
   else free_job(job);
@@ -193,29 +220,31 @@ static void run_job(struct offload_job *job) {
 
 /* On the wall clock, as a condition is by default: when that is set, idle threads end at another
  * moment, which harms nobody. False when it is time to go. */
-static bool wait_for_job(void) {
+static bool wait_for_job(struct lane *lane) {
   struct timespec until;
   int rc = 0;
 
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += OFFLOAD_IDLE_SECONDS;
-  pool.idle++;
-  while (list_empty_p(&pool.queue) && rc == 0)
-    rc = pthread_cond_timedwait(&pool.wanted, &pool.lock, &until);
-  pool.idle--;
-  return !list_empty_p(&pool.queue);
+  lane->idle++;
+  while (!job_to_take_p(lane) && rc == 0)
+    rc = pthread_cond_timedwait(&lane->wanted, &pool.lock, &until);
+  lane->idle--;
+  return job_to_take_p(lane);
 }
 
-static void *work(void *unused) {
+static void *work(void *argument) {
+  struct lane *lane = argument;
+
   pthread_mutex_lock(&pool.lock);
-  while (!list_empty_p(&pool.queue) || wait_for_job()) run_job(shift_job());
-  pool.threads--;
+  while (job_to_take_p(lane) || wait_for_job(lane)) run_job(shift_job(lane));
+  lane->threads--;
   pthread_mutex_unlock(&pool.lock);
-  return unused;
+  return NULL;
 }
 
 /* All signals are blocked meanwhile, so the new thread inherits that and never takes one. */
-static int start_thread(void) {
+static int start_thread(struct lane *lane) {
   pthread_attr_t attr;
   pthread_t thread;
   sigset_t all, before;
@@ -225,20 +254,21 @@ static int start_thread(void) {
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  rc = pthread_create(&thread, &attr, work, NULL);
+  rc = pthread_create(&thread, &attr, work, lane);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attr);
   return -rc;
 }
 
-/* Under pool.lock, with a job in the queue. Failing is bad only if there is no thread at all. */
-static int ensure_thread(void) {
-  if (pool.idle > 0) pthread_cond_signal(&pool.wanted);
-  if (pool.idle >= pool.queued || pool.threads == OFFLOAD_MAX_THREADS) return 0;
+/* Under pool.lock, when there may be a job to take. Failing is bad only if there is no thread at all. */
+static int ensure_thread(struct lane *lane) {
+  if (!job_to_take_p(lane)) return 0;  /* who serves will look here when done */
+  if (lane->idle > 0) pthread_cond_signal(&lane->wanted);
+  if (lane->idle >= lane->queued || lane->threads == lane->most_threads) return 0;
 
-  int rc = start_thread();
-  if (rc < 0) return pool.threads > 0 ? 0 : rc;
-  pool.threads++;
+  int rc = start_thread(lane);
+  if (rc < 0) return lane->threads > 0 ? 0 : rc;
+  lane->threads++;
   pool.pid = getpid();
   return 0;
 }
@@ -250,6 +280,7 @@ static struct offload_job *create_job(struct loop *loop, struct op *op) {
   if (!job) return NULL;
 
   list_init(&job->node);
+  job->lane = &pool.lanes[op->kind == OP_CALL ? op->as.call.lane : OFFLOAD_WORK];
   job->loop = loop;
   job->op = op;
   if (op->kind == OP_CALL) {
@@ -261,13 +292,13 @@ static struct offload_job *create_job(struct loop *loop, struct op *op) {
 
 /* Under pool.lock. */
 static int enqueue_job(struct offload_job *job) {
-  list_push(&pool.queue, &job->node);
-  pool.queued++;
-  int rc = ensure_thread();
+  list_push(&job->lane->queue, &job->node);
+  job->lane->queued++;
+  int rc = ensure_thread(job->lane);
   if (rc == 0) return 0;
 
   list_remove(&job->node);
-  pool.queued--;
+  job->lane->queued--;
   return rc;
 }
 
@@ -300,10 +331,13 @@ static bool take_back(struct offload_job *job) {
   if (job->finished || (job->started && !orphanable)) return false;
   if (job->started) {                  /* fn goes on with it: it is the job's from now on */
     job->memory = job->op->memory;
+    job->dispose = job->op->dispose;
     job->op->memory = NULL;
+    job->lane->serving--;
+    ensure_thread(job->lane);          /* somebody may have waited for that place */
   } else {
     list_remove(&job->node);
-    pool.queued--;
+    job->lane->queued--;
   }
   job->op = NULL;
   return true;
@@ -367,8 +401,10 @@ void offload_after_fork(void) {
   if (pool.pid == getpid()) return;    /* done already, for another loop */
 
   pthread_mutex_init(&pool.lock, NULL);
-  pthread_cond_init(&pool.wanted, NULL);
-  list_init(&pool.queue);
-  pool.queued = pool.idle = pool.threads = 0;
+  for (struct lane *lane = pool.lanes; lane < pool.lanes + OFFLOAD_LANES; lane++) {
+    pthread_cond_init(&lane->wanted, NULL);
+    list_init(&lane->queue);
+    lane->queued = lane->idle = lane->threads = lane->serving = 0;
+  }
   pool.pid = getpid();
 }

@@ -8,7 +8,12 @@
 #include "loop.h"
 
 #define OFFLOAD_MAX_THREADS 64
+#define OFFLOAD_MAX_LOOKUPS 64         /* at a time that somebody waits for; the others queue */
+#define OFFLOAD_MAX_LOOKUP_THREADS 256 /* with those that go on for nobody */
 #define OFFLOAD_IDLE_SECONDS 10
+
+/* Each has threads of its own: a dead name server keeps nobody from a file. */
+enum offload_lane { OFFLOAD_WORK, OFFLOAD_LOOKUP, OFFLOAD_LANES };
 
 /* Has a worker run the op: the blocking system call of its kind, or as.call.fn for OP_CALL. When
  * done it goes to loop->offloaded and the loop is woken; loop_poll settles it.
@@ -17,7 +22,7 @@ void offload_submit(struct loop *loop, struct op *op);
 
 /* Not started yet: settles with -ECANCELED at once. Running and orphanable: likewise, and the
  * worker's result is dropped: what call.fn uses must be in op->memory, which then lives until fn
- * returns. Running otherwise: settles when the worker is done, which loop_poll will see. */
+ * returns (and is disposed of by the worker). Running otherwise: settles when the worker is done, which loop_poll will see. */
 void offload_cancel(struct loop *loop, struct op *op);
 
 void offload_collect(struct loop *loop);   /* settles what workers have finished for this loop */

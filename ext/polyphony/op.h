@@ -32,7 +32,8 @@ enum op_kind {
   OP_FSYNC,          /* fsync.datasync */
   OP_OPEN,           /* open.path, flags (O_CLOEXEC is always added), mode; result: descriptor */
   OP_STAT,           /* stat.path ("" with AT_EMPTY_PATH: op->fd itself), fills *stat.buf */
-  OP_CALL,           /* call.fn(call.arg) on a worker thread (offload.h); result: what it returns */
+  OP_CALL,           /* call.fn(call.arg) on a worker thread of call.lane (offload.h); result: what
+                        it returns */
   OP_KINDS
 };
 
@@ -69,11 +70,13 @@ struct op {
     struct { bool datasync; } fsync;
     struct { const char *path; int flags; mode_t mode; } open;
     struct { const char *path; int flags; unsigned mask; struct statx *buf; } stat;
-    struct { int64_t (*fn)(void *); void *arg; bool orphanable; } call;
+    struct { int64_t (*fn)(void *); void *arg; bool orphanable; uint8_t lane; } call;
   } as;
   int64_t result;        /* when settled: 0 or more, or -errno */
   void *owner;           /* whoever is told; layer 0 never looks inside */
   void *memory;          /* malloc'd by the submitter (addresses, vectors); freed with the op */
+  void (*dispose)(void *memory);  /* frees what memory points to, before it goes; or NULL. Called in
+                            any thread */
 
   struct op_shot *shots; /* ring of shots, NULL until the first; capacity is a power of two */
   uint32_t shots_head, shots_tail, shots_size;

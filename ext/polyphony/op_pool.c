@@ -13,6 +13,7 @@ struct op_slab {
 void op_pool_init(struct op_pool *pool) { memset(pool, 0, sizeof(*pool)); }
 
 static void op_free(struct op *op) {
+  if (op->memory && op->dispose) op->dispose(op->memory);
   free(op->memory);
   free(op->shots);
   op->memory = NULL;

@@ -32,5 +32,9 @@ void class_aside_init(void);
 void class_fifo_init(void);
 void class_io_end_init(void);
 void direct_paths_init(void);
+void class_stock_locks_init(void);
+void class_stock_queues_init(void);
+void class_process_init(void);
+void direct_sockets_init(void);
 
 #endif

@@ -32,5 +32,9 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_fifo_init();
   class_io_end_init();
   direct_paths_init();
+  class_stock_locks_init();
+  class_stock_queues_init();
+  class_process_init();
+  direct_sockets_init();
   backend_base_note_root();
 }

@@ -4,8 +4,10 @@
 #include "fiber_life.h"
 #include "io.h"
 #include "scheduler.h"
+#include "stand_in.h"
 
 VALUE cScheduler;
+static VALUE cMutex, cQueue, cSizedQueue;      /* Ruby's own */
 static bool everywhere;
 
 bool scheduler_ours_p(void) {
@@ -14,15 +16,31 @@ bool scheduler_ours_p(void) {
   return !NIL_P(scheduler) && RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
 }
 
+bool scheduler_foreign_p(void) {
+  VALUE scheduler = rb_fiber_scheduler_current();
+
+  return !NIL_P(scheduler) && !RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+}
+
 void scheduler_install_here(void) {
   if (everywhere && NIL_P(rb_fiber_scheduler_get()))
     rb_fiber_scheduler_set(rb_class_new_instance(0, NULL, cScheduler));
+}
+
+/* While there was none, Ruby told the thread instead of those that wait for a lock or a queue: they look
+ * again. */
+static void let_all_look_again(struct backend_base *backend) {
+  list_each(node, &backend->waiting) {
+    struct fiber_state *fiber = list_entry(node, struct fiber_state, waiting);
+    if (fiber->blocked) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  }
 }
 
 void scheduler_come_back(struct backend_base *backend) {
   backend->unscheduled = false;         /* first, for setting one is a call that may wait */
   scheduler_install_here();
   backend->unscheduled = everywhere && !scheduler_ours_p();
+  if (!backend->unscheduled) let_all_look_again(backend);
 }
 
 void scheduler_install_everywhere(void) {
@@ -37,9 +55,21 @@ struct blocking {
   struct fiber_state *fiber;
   VALUE blocker;
   VALUE late;                   /* Array of exceptions that have to wait, or Qnil */
-  bool firm;                    /* none of them ends it */
   bool limited;                 /* a timer runs */
 };
+
+static bool a_p(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+
+/* Ruby says what it is that blocks: the lock, the queue, or the thread that is joined. */
+static const char *reason(struct blocking *blocking) {
+  VALUE blocker = blocking->blocker;
+
+  if (NIL_P(blocker)) return NIL_P(blocking->fiber->condition) ? "time to pass" : "a signal";
+  if (a_p(blocker, cMutex)) return "a lock";
+  if (a_p(blocker, cSizedQueue)) return "an item or room in a queue";
+  if (a_p(blocker, cQueue)) return "an item in a queue";
+  return a_p(blocker, rb_cThread) ? "a thread to end" : "being unblocked";
+}
 
 static void keep(struct blocking *blocking, VALUE exception) {
   if (NIL_P(blocking->late)) blocking->late = rb_ary_new();
@@ -51,32 +81,90 @@ static void deliver_later(struct blocking *blocking) {
     backend_base_schedule(blocking->fiber, RARRAY_AREF(blocking->late, i), RESUME_RAISE);
 }
 
-/* One wait. Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to
- * go and take what it was told of. */
+/* Ruby calls `unblock` while it walks the list of those who wait for a queue or a condition variable, and
+ * looks at the thread's interrupts when the method returns: another thread may run then, and a fiber of
+ * its may leave the list at the very place where the walk goes on. So the look is taken here, where others
+ * can tell, and Ruby finds nothing left to do; those who leave a list wait until it is over. (Ruby 3.1
+ * gives up a Mutex in the same way, and cannot bear it if another thread takes it meanwhile: fibers do not
+ * wait in the list of a Mutex, see stock_lock.h.) */
+static VALUE wakers;            /* Array of threads that are there */
+
+static VALUE look_at_interrupts(VALUE nothing) {
+  rb_thread_check_ints();
+  return nothing;
+}
+
+static void forget_waker(VALUE thread) {
+  for (long i = RARRAY_LEN(wakers) - 1; i >= 0; i--)
+    if (RARRAY_AREF(wakers, i) == thread) rb_ary_delete_at(wakers, i);
+}
+
+/* An exception raised in the middle would keep the others from being told. */
+static void let_others_run(void) {
+  VALUE thread = rb_thread_current();
+  int state;
+
+  rb_ary_push(wakers, thread);
+  rb_protect(look_at_interrupts, Qnil, &state);
+  forget_waker(thread);
+  if (!state) return;
+  VALUE error = rb_errinfo();
+  struct backend_base *backend = backend_base_of_thread(thread);
+  if (!a_p(error, rb_eException) || !backend || !backend->open || !backend->root) rb_jump_tag(state);
+  rb_set_errinfo(Qnil);
+  backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+}
+
+/* Signal handlers run on top of a thread that is one itself. */
+static bool others_wake_p(void) {
+  for (long i = 0; i < RARRAY_LEN(wakers); i++)
+    if (RARRAY_AREF(wakers, i) != rb_thread_current()) return true;
+  return false;
+}
+
+static VALUE let_wakers_finish(VALUE nothing) {
+  while (others_wake_p()) rb_thread_schedule();
+  return nothing;
+}
+
+/* The wait is over and the list will be left: not while somebody walks it. */
+static void leave_in_order(struct blocking *blocking, VALUE incoming, int *state) {
+  VALUE first = *state ? rb_errinfo() : incoming;
+  int second;
+
+  rb_protect(let_wakers_finish, Qnil, &second);
+  if (!second) return;
+  if (a_p(first, rb_eException)) keep(blocking, first);
+  *state = second;
+}
+
+/* Whoever unblocks has struck the fiber off a list: nobody else is told, so it has to go and take what it
+ * was told of. An exception is put off. */
 static void wait_once(struct blocking *blocking) {
-  struct fiber_state *fiber = blocking->fiber;
   enum resume_how how;
   int state;
-  VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, "a lock, queue or thread",
-                                  blocking->blocker, &how, &state);
+  VALUE subject = NIL_P(blocking->blocker) ? blocking->fiber->condition : blocking->blocker;
+  VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, reason(blocking), subject,
+                                  &how, &state);
+  if (RARRAY_LEN(wakers)) leave_in_order(blocking, how == RESUME_RAISE ? value : Qnil, &state);
   VALUE exception = state ? rb_errinfo() : value;
 
   if (!state && how == RESUME_RETURN) return;
-  bool put_off = (fiber->unblocked || blocking->firm) &&
-                 RTEST(rb_obj_is_kind_of(exception, rb_eException));
-  if (put_off && state) rb_set_errinfo(Qnil);
-  if (put_off) keep(blocking, exception);
-  else if (state) rb_jump_tag(state);
-  else error_invoke(value);
+  if (blocking->fiber->unblocked && a_p(exception, rb_eException)) {
+    if (state) rb_set_errinfo(Qnil);
+    keep(blocking, exception);
+  } else {
+    if (state) rb_jump_tag(state);
+    error_invoke(value);
+  }
 }
 
-/* A plain wake is taken for an unblock, unless the lock has to be had: those who block look again. */
+/* A plain wake is taken for an unblock: those who block look again. */
 static VALUE block(VALUE argument) {
   struct blocking *blocking = (struct blocking *)argument;
   struct fiber_state *fiber = blocking->fiber;
 
-  do wait_once(blocking);
-  while (blocking->firm && !fiber->unblocked);
+  wait_once(blocking);
   return fiber->unblocked || !blocking->limited || timer_armed_p(&fiber->timer) ? Qtrue : Qfalse;
 }
 
@@ -91,11 +179,10 @@ static VALUE leave(VALUE argument) {
   return Qnil;
 }
 
-static bool block_for(VALUE blocker, VALUE timeout, bool firm) {
-  struct backend_base *backend = backend_base_current();
-  struct fiber_state *fiber = backend_base_fiber(backend);
+static bool block_for(struct fiber_state *fiber, VALUE blocker, VALUE timeout) {
+  struct backend_base *backend = fiber->backend;
   int64_t period = io_period(timeout);
-  struct blocking blocking = { backend, fiber, blocker, Qnil, firm, period >= 0 };
+  struct blocking blocking = { backend, fiber, blocker, Qnil, period >= 0 };
 
   fiber->blocked = true;
   list_push(&backend->waiting, &fiber->waiting);
@@ -106,47 +193,35 @@ static bool block_for(VALUE blocker, VALUE timeout, bool firm) {
   return RTEST(woken);
 }
 
+/* An unblock may have come from another thread since Ruby put the fiber into a list. */
+static bool unblocked_early_p(struct fiber_state *fiber) {
+  bool early = fiber->unblocked;
+
+  fiber->unblocked = false;
+  return early;
+}
+
 bool scheduler_block(VALUE blocker, VALUE timeout) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
 
-  if (fiber->unblocked) {       /* it came early, from another thread */
-    fiber->unblocked = false;
-    io_snooze(backend_base_current());
-    return true;
-  }
-  return block_for(blocker, timeout, !NIL_P(blocker) && fiber->relocks == blocker);
+  return unblocked_early_p(fiber) || block_for(fiber, blocker, timeout);
 }
 
-/* The fiber may have gone on already, for its time was over: then it will look once more for nothing. */
+/* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
+ * the wait of a condition variable it may sleep in a way of its own. */
 void scheduler_unblock(VALUE object) {
-  struct fiber_state *fiber = fiber_state_of(object);
+  struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
+  bool signal = !NIL_P(fiber->condition);
 
   if (fiber->ended) return;
   fiber->unblocked = true;
-  if (fiber->blocked) backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  if (signal) fiber->signalled = true;
+  if (fiber->blocked || (signal && fiber->wait_reason && !fiber->waitlist))
+    backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  let_others_run();
 }
 
-void scheduler_sleep(VALUE timeout) {
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-
-  if (NIL_P(fiber->relocks)) fiber->unblocked = false;  /* meant for something else */
-  if (!fiber->unblocked) block_for(Qnil, timeout, false);
-  else scheduler_block(Qnil, timeout);
-}
-
-static VALUE forget_relocks(VALUE state) {
-  struct fiber_state *fiber = (struct fiber_state *)state;
-
-  fiber->relocks = Qnil;
-  return Qnil;
-}
-
-VALUE scheduler_relocking(VALUE mutex, VALUE (*body)(VALUE), VALUE argument) {
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-
-  FIBER_WRITE(fiber, relocks, mutex);
-  return rb_ensure(body, argument, forget_relocks, (VALUE)fiber);
-}
+bool scheduler_sleep(VALUE timeout) { return scheduler_block(Qnil, timeout); }
 
 /* ---- fibers ----------------------------------------------------------------------------------- */
 
@@ -255,10 +330,24 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
   struct backend_base *backend = backend_base_current();
   int fd = rb_io_descriptor(io);
 
-  if (events & RUBY_IO_READABLE && fd_ahead_count && fd_has_ahead(fd)) {
+  if (events & RUBY_IO_READABLE && io_ready_at_once_p(fd)) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
   int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  rb_io_descriptor(io);         /* closed since it woke us: the caller must not use the number */
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
+}
+
+static void remember_class(VALUE *address, const char *path) {
+  rb_gc_register_address(address);
+  *address = rb_path2class(path);
+}
+
+void scheduler_init(void) {
+  remember_class(&cMutex, "Thread::Mutex");
+  remember_class(&cQueue, "Thread::Queue");
+  remember_class(&cSizedQueue, "Thread::SizedQueue");
+  rb_gc_register_address(&wakers);
+  wakers = rb_ary_new();
 }

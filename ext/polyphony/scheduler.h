@@ -10,6 +10,8 @@
 
 extern VALUE cScheduler;                /* Polyphony::Scheduler */
 
+void scheduler_init(void);              /* once, at load */
+
 /* From now on every thread of ours gets a scheduler; at once the current one. */
 void scheduler_install_everywhere(void);
 /* Gives the current thread one if it is to have one and has none. */
@@ -19,15 +21,16 @@ void scheduler_install_here(void);
 void scheduler_come_back(struct backend_base *backend);
 /* Whether the thread's scheduler is one of ours. */
 bool scheduler_ours_p(void);
+/* Whether somebody else's is asked when the running fiber waits: stock methods are its business then. */
+bool scheduler_foreign_p(void);
 
 /* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
  * exception comes with it, that is delivered at the next switchpoint. */
 bool scheduler_block(VALUE blocker, VALUE timeout);
-void scheduler_unblock(VALUE fiber);    /* any thread */
-/* Sleeps; an unblock ends it as well, which is how Ruby's ConditionVariable wakes. */
-void scheduler_sleep(VALUE timeout);
-/* While body runs, locking that mutex again cannot be broken off: see Mutex#sleep. */
-VALUE scheduler_relocking(VALUE mutex, VALUE (*body)(VALUE), VALUE argument);
+void scheduler_unblock(VALUE fiber);    /* any thread; lets other threads run */
+/* Sleeps; an unblock ends it as well, which is how Ruby's ConditionVariable wakes. Whether something did
+ * before the time was over. */
+bool scheduler_sleep(VALUE timeout);
 
 /* A child of the thread's main fiber, which runs at once until it waits. */
 VALUE scheduler_fiber(VALUE block);

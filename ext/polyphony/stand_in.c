@@ -22,6 +22,8 @@ struct request {
   VALUE value;                          /* result, exception, or what the block returned */
   int yielded_count;
   const VALUE *yielded;                 /* on the stack of the stand-in */
+  VALUE (*asked)(VALUE);                /* instead of a block; or NULL */
+  VALUE asked_argument;
   bool unwind;                          /* the block will not return */
   bool stackless;                       /* no stand-in could be had */
 };
@@ -68,33 +70,77 @@ static struct worker *get(VALUE self) {
 
 /* ---- in the stand-in -------------------------------------------------------------------------- */
 
+/* Its caller was switched to by somebody else, Fiber#raise for instance, and went on without it. It
+ * cannot end either, for Ruby would switch to the thread's first fiber. */
+static void retire(void) {
+  for (;;) {
+    rb_set_errinfo(Qnil);
+    int state;
+    enum resume_how how;
+    backend_base_wait(backend_base_current(), SWITCH_MUST_WAIT, "nothing", Qnil, &how, &state);
+    if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException))) rb_jump_tag(state);
+  }
+}
+
+static void unwind(void) { rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind)); }
+
 static void hand_over(struct request *request, enum event event, VALUE value) {
   request->event = event;
   request->value = value;
   rb_fiber_transfer(request->caller, 0, NULL);
 }
 
-static VALUE relay_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
-  struct request *request = (struct request *)data;
-  (void)first, (void)blockarg;
-
-  request->yielded_count = argc;
-  request->yielded = argv;
+static VALUE ask(struct request *request) {
   hand_over(request, YIELDED, Qnil);
-  if (request->unwind) rb_exc_raise(rb_class_new_instance(0, NULL, eUnwind));
+  if (request->unwind) unwind();
   return request->value;
 }
 
+static VALUE relay_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
+  struct request *request = ((struct worker *)data)->request;
+  (void)first, (void)blockarg;
+
+  if (!request) unwind();
+  request->asked = NULL;
+  request->yielded_count = argc;
+  request->yielded = argv;
+  return ask(request);
+}
+
+static struct worker *running_worker(void) {
+  struct fiber_state *fiber = fiber_state_lookup(rb_fiber_current());
+
+  return fiber ? fiber->worker : NULL;
+}
+
+bool stand_in_p(void) { return running_worker() != NULL; }
+
+VALUE stand_in_ask(VALUE (*function)(VALUE), VALUE argument) {
+  struct worker *worker = running_worker();
+
+  if (!worker) return function(argument);
+  if (!worker->request) unwind();
+  worker->request->asked = function;
+  worker->request->asked_argument = argument;
+  return ask(worker->request);
+}
+
+struct fiber_state *stand_in_acting(struct fiber_state *fiber) {
+  while (fiber->worker && fiber->worker->request && fiber->worker->request->event == YIELDED)
+    fiber = fiber_state_of(fiber->worker->request->caller);
+  return fiber;
+}
+
 static VALUE call_stock(VALUE argument) {
-  struct request *request = (struct request *)argument;
-  const struct stand_in_call *call = request->call;
+  struct worker *worker = (struct worker *)argument;
+  const struct stand_in_call *call = worker->request->call;
   VALUE buffer, *argv = ALLOCV_N(VALUE, buffer, call->argc + 1), result;
 
   argv[0] = call->receiver;
   MEMCPY(argv + 1, call->argv, VALUE, call->argc);
-  if (request->with_block)
+  if (worker->request->with_block)
     result = rb_block_call_kw(call->method, id_bind_call, call->argc + 1, argv, relay_block,
-                              (VALUE)request, call->keywords);
+                              (VALUE)worker, call->keywords);
   else
     result = rb_funcallv_kw(call->method, id_bind_call, call->argc + 1, argv, call->keywords);
   ALLOCV_END(buffer);
@@ -102,7 +148,8 @@ static VALUE call_stock(VALUE argument) {
 }
 
 static VALUE perform(VALUE argument) {
-  struct request *request = (struct request *)argument;
+  struct worker *worker = (struct worker *)argument;
+  struct request *request = worker->request;
 
   if (!request->call) return request->function(request->argument);
   if (!request->call->intake) return call_stock(argument);
@@ -110,14 +157,16 @@ static VALUE perform(VALUE argument) {
 }
 
 /* A kill goes through: Ruby ends the fiber, and kills the thread's first one next. */
-static void serve_one(struct request *request) {
+static void serve_one(struct worker *worker) {
   int state;
-  VALUE value = rb_protect(perform, (VALUE)request, &state), error = rb_errinfo();
+  VALUE value = rb_protect(perform, (VALUE)worker, &state), error = rb_errinfo();
+  bool killed = state && !RTEST(rb_obj_is_kind_of(error, rb_eException));
+  struct request *request = worker->request;
 
-  if (state && !RTEST(rb_obj_is_kind_of(error, rb_eException))) {
-    request->event = KILLED;
-    rb_jump_tag(state);
-  }
+  if (killed && request) request->event = KILLED;
+  worker->request = NULL;
+  if (killed) rb_jump_tag(state);
+  if (!request) retire();
   if (state) rb_set_errinfo(Qnil);
   hand_over(request, state ? RAISED : RETURNED, state ? error : value);
 }
@@ -128,7 +177,7 @@ static VALUE serve(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
 
   for (;;) {
     worker->request->event = RUNNING;
-    serve_one(worker->request);
+    serve_one(worker);
   }
   RB_GC_GUARD(self);
   return Qnil;
@@ -144,6 +193,7 @@ static VALUE worker_new(void) {
   worker->fiber = worker->next = Qnil;
   VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, rb_proc_new(serve, self));
   RB_OBJ_WRITE(self, &worker->fiber, fiber);
+  fiber_state_of(fiber)->worker = worker;
   return self;
 }
 
@@ -159,7 +209,6 @@ static struct worker *hire(struct backend_base *backend) {
 }
 
 static void dismiss(struct backend_base *backend, struct worker *worker) {
-  worker->request = NULL;
   if (backend->stand_in_count >= IDLE_KEPT || !backend->open) return;
   RB_OBJ_WRITE(worker->self, &worker->next, backend->stand_ins);
   RB_OBJ_WRITE(backend->self, &backend->stand_ins, worker->self);
@@ -173,15 +222,18 @@ struct job {
 };
 
 /* By transfer: a resume that finds no memory for a stack would leave the caller in the state of one that
- * is resuming another, to which Ruby never switches again. */
+ * is resuming another, to which Ruby never switches again. Back here, the stand-in stands for nobody: it
+ * may be hired by a generator next, before this fiber comes to a switchpoint. */
 static void resume(struct job *job) {
   if (job->request->event != NEW) job->request->event = RUNNING;
   rb_fiber_transfer(job->worker->fiber, 0, NULL);
+  backend_base_update_links(job->backend);
 }
 
 static VALUE call_block(struct request *request) {
   const struct stand_in_call *call = request->call;
 
+  if (request->asked) return request->asked(request->asked_argument);
   if (call->before_block) call->before_block(request->yielded_count, request->yielded);
   return rb_yield_values2(request->yielded_count, request->yielded);
 }
@@ -194,6 +246,7 @@ static VALUE first_resume(VALUE argument) {
 /* Without memory for one more stack, others have to wait until the stock method is through. */
 static VALUE do_without(struct job *job) {
   rb_set_errinfo(Qnil);
+  job->worker->request = NULL;
   job->request->event = RETURNED;
   job->request->stackless = true;
   return Qnil;
@@ -210,7 +263,20 @@ static VALUE drive(VALUE argument) {
     job->request->value = call_block(job->request);
     resume(job);
   }
+  if (job->request->event == RUNNING)
+    rb_raise(eFiberError, "this fiber was switched to while it waits in a stock method");
   return Qnil;
+}
+
+/* Somebody else has switched to the caller. What the stand-in waits in is left, or it would take what others
+ * wait for. */
+static void abandon(struct worker *worker) {
+  struct fiber_state *fiber = fiber_state_of(worker->fiber);
+
+  worker->request = NULL;
+  if (fiber->resumer) fiber->resumer->proxy = NULL;
+  fiber->resumer = NULL;
+  if (fiber->backend) backend_base_schedule(fiber, rb_class_new_instance(0, NULL, eUnwind), RESUME_RAISE);
 }
 
 /* The block was left for good: so is the stock method, which cleans up. What it raises then is lost
@@ -222,7 +288,8 @@ static VALUE finish(VALUE argument) {
     job->request->unwind = true;
     resume(job);
   }
-  if (!job->request->stackless && (job->request->event == RETURNED || job->request->event == RAISED))
+  if (job->request->event == RUNNING) abandon(job->worker);
+  else if (!job->request->stackless && (job->request->event == RETURNED || job->request->event == RAISED))
     dismiss(job->backend, job->worker);
   return Qnil;
 }
@@ -248,7 +315,7 @@ static bool without_lines_p(VALUE error) {
 /* C functions alone ran in the stand-in: where they were called is not among its frames. So Ruby is
  * made to note them anew, here. An exception that was raised elsewhere first keeps its own. */
 static void raise_here(VALUE error, VALUE stand_in) {
-  bool ours = rb_attr_get(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
+  bool ours = fiber_state_noted(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
 
   if (ours && without_lines_p(error)) {
     rb_ivar_set(error, rb_intern("bt"), Qnil);
@@ -302,7 +369,9 @@ VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument) {
 static bool may_wait_p(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
 
-  return backend && backend->open && scheduler_ours_p() && backend_base_may_wait_p(backend);
+  if (!backend || !backend->open) return false;
+  if (backend->unscheduled) scheduler_come_back(backend);
+  return scheduler_ours_p() && backend_base_may_wait_p(backend);
 }
 
 bool stand_in_possible_p(void) { return may_wait_p(); }

@@ -37,4 +37,11 @@ VALUE stand_in_call(const struct stand_in_call *call);
 /* The same for a function. */
 VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument);
 
+/* In a stand-in: calls a function in the fiber that called. If that raises, so does this, for good. In
+ * another fiber: calls it. */
+VALUE stand_in_ask(VALUE (*function)(VALUE), VALUE argument);
+bool stand_in_p(void);                                 /* whether the running fiber is one */
+/* Who is at work: the fiber itself; while it asks, the one that called it. */
+struct fiber_state *stand_in_acting(struct fiber_state *fiber);
+
 #endif

@@ -1,6 +1,7 @@
 /* waitlist.c - see waitlist.h */
 #include "waitlist.h"
 #include "errors.h"
+#include "thread_life.h"
 
 void waitlist_init(struct waitlist *list) {
   list_init(&list->parked);
@@ -12,20 +13,29 @@ static void leave(struct waitlist *list, struct fiber_state *fiber) {
   list->length--;
 }
 
-/* Its thread ended without it, a core-only program's for instance: it will never run. */
+/* Its thread ended without it, a core-only program's for instance: it will never run. Threads of ours
+ * close their backend; others are asked, in Ruby, which may let other threads run. */
 static bool abandoned_p(struct fiber_state *fiber) {
   struct backend_base *backend = fiber->backend;
 
   if (backend->thread == rb_thread_current()) return false;
-  return !backend->open || !RTEST(rb_funcall(backend->thread, id_alive_p, 0));
+  if (!backend->open) return true;
+  return !thread_life_of(backend->thread) && !RTEST(rb_funcall(backend->thread, id_alive_p, 0));
+}
+
+static struct fiber_state *first(struct waitlist *list) {
+  return waitlist_empty_p(list) ? NULL : list_entry(list->parked.next, struct fiber_state, parked);
 }
 
 static struct fiber_state *shift(struct waitlist *list) {
-  while (!waitlist_empty_p(list)) {
-    struct fiber_state *fiber = list_entry(list->parked.next, struct fiber_state, parked);
+  struct fiber_state *fiber;
+
+  while ((fiber = first(list))) {
     VALUE self = fiber->self;
+    bool abandoned = abandoned_p(fiber);
+    if (first(list) != fiber) continue;  /* somebody else was faster */
     leave(list, fiber);
-    if (!abandoned_p(fiber)) return fiber;
+    if (!abandoned) return fiber;
     fiber->waitlist = NULL;
     RB_GC_GUARD(self);
   }
@@ -102,12 +112,11 @@ static void keep(VALUE *errors, VALUE error) {
   rb_ary_push(*errors, error);
 }
 
-void waitlist_park_firmly(struct waitlist *list, VALUE owner, const char *reason, VALUE *errors,
-                          int *killed) {
-  struct parking parking = { list, owner, reason, false };
+/* Does not raise: exceptions go into the Array *errors, *killed is set to a tag if the thread was killed. */
+static void park_firmly(struct parking *parking, VALUE *errors, int *killed) {
   enum resume_how how;
   int state;
-  VALUE value = wait_to_be_woken(&parking, true, &how, &state);
+  VALUE value = wait_to_be_woken(parking, true, &how, &state);
 
   if (state && !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eException))) {
     *killed = state;
@@ -117,6 +126,36 @@ void waitlist_park_firmly(struct waitlist *list, VALUE owner, const char *reason
   } else if (how == RESUME_RAISE) {
     keep(errors, value);
   }
+}
+
+/* The last of them says that nothing can run any more: what is waited for will not come. */
+static bool hopeless_p(VALUE errors) {
+  return !NIL_P(errors) && RARRAY_LEN(errors) > 0 &&
+         RTEST(rb_obj_is_kind_of(rb_ary_entry(errors, -1), eDeadlock));
+}
+
+static void schedule_all(struct fiber_state *fiber, VALUE errors) {
+  for (long i = 0; !NIL_P(errors) && i < RARRAY_LEN(errors); i++)
+    backend_base_schedule(fiber, RARRAY_AREF(errors, i), RESUME_RAISE);
+  RB_GC_GUARD(errors);
+}
+
+/* The tag of a kill is worth nothing without what Ruby keeps beside it, which an exception may have taken
+ * the place of. */
+void waitlist_wait_firmly(struct waitlist *list, VALUE owner, const char *reason, bool (*done)(VALUE),
+                          VALUE argument) {
+  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  struct parking parking = { list, owner, reason, false };
+  VALUE errors = Qnil, deadlock = Qnil;
+  int killed = 0;
+
+  while (NIL_P(deadlock) && !done(argument)) {
+    park_firmly(&parking, &errors, &killed);
+    if (hopeless_p(errors)) deadlock = rb_ary_pop(errors);
+  }
+  schedule_all(fiber, errors);
+  if (!NIL_P(deadlock)) rb_exc_raise(deadlock);
+  if (killed && FIXNUM_P(rb_errinfo())) rb_jump_tag(killed);
 }
 
 static VALUE park_body(VALUE argument) { return park((struct parking *)argument); }

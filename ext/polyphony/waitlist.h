@@ -17,10 +17,10 @@ VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason);
 /* The same for at most that many nanoseconds; *expired tells whether they passed. */
 VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, int64_t timeout,
                         bool *expired);
-/* For who has to go on waiting whatever comes: does not raise. Exceptions go into the Array *errors
- * (Qnil before the first); *killed is set to a tag if the thread was killed meanwhile. Switches. */
-void waitlist_park_firmly(struct waitlist *list, VALUE owner, const char *reason, VALUE *errors,
-                          int *killed);
+/* For who has to go on waiting, until done says so, whatever comes. Exceptions are scheduled on the fiber
+ * then, and a kill goes on; only a Deadlock ends it. Switches. */
+void waitlist_wait_firmly(struct waitlist *list, VALUE owner, const char *reason, bool (*done)(VALUE),
+                          VALUE argument);
 
 bool waitlist_wake(struct waitlist *list, VALUE value);          /* false when nobody was there */
 void waitlist_wake_all(struct waitlist *list, VALUE value);

@@ -106,6 +106,137 @@ TEST(offload_cancel_of_an_orphanable_call_lets_it_run_on) {
   semaphore_wait(&gate.ended);
 }
 
+static struct op *op_lookup(struct gate *gate, bool orphanable) {
+  struct op *op = op_call(&loop, gate_pass, gate, orphanable);
+
+  op->as.call.lane = OFFLOAD_LOOKUP;
+  return op;
+}
+
+static void fill_lookups(struct gate *gates, struct op **ops) {
+  for (int i = 0; i < OFFLOAD_MAX_LOOKUPS; i++) {
+    gate_init(&gates[i], i);
+    ops[i] = submitted(&loop, op_lookup(&gates[i], true));
+  }
+  for (int i = 0; i < OFFLOAD_MAX_LOOKUPS; i++) semaphore_wait(&gates[i].started);
+}
+
+static void finish_lookups(struct gate *gates, struct op **ops, int first) {
+  for (int i = first; i < OFFLOAD_MAX_LOOKUPS; i++) {
+    sem_post(&gates[i].may_end);
+    CHECK_EQUAL(i, finish(&loop, ops[i]));
+  }
+}
+
+TEST(offload_does_other_work_while_lookups_hang) {
+  struct gate gates[OFFLOAD_MAX_LOOKUPS], late;
+  struct op *ops[OFFLOAD_MAX_LOOKUPS];
+
+  CHECK_EQUAL(0, loop_open(&loop, &fake_driver));
+  fill_lookups(gates, ops);
+  CHECK_EQUAL(42, run_op(&loop, op_call(&loop, answer, (void *)42, false)));
+  gate_init(&late, 7);
+  sem_post(&late.may_end);
+  struct op *op = submitted(&loop, op_lookup(&late, true));
+  check_pending(&loop, op);                        /* in the queue */
+  CHECK_EQUAL(0, late.runs);
+  sem_post(&gates[0].may_end);
+  CHECK_EQUAL(0, finish(&loop, ops[0]));
+  CHECK_EQUAL(7, finish(&loop, op));
+  finish_lookups(gates, ops, 1);
+  loop_close(&loop);
+}
+
+TEST(offload_a_lookup_given_up_makes_room_for_the_next) {
+  struct gate gates[OFFLOAD_MAX_LOOKUPS], late;
+  struct op *ops[OFFLOAD_MAX_LOOKUPS];
+
+  CHECK_EQUAL(0, loop_open(&loop, &fake_driver));
+  fill_lookups(gates, ops);
+  gate_init(&late, 7);
+  struct op *op = submitted(&loop, op_lookup(&late, true));
+  loop_cancel(&loop, ops[0]);
+  CHECK_EQUAL(-ECANCELED, finish(&loop, ops[0]));
+  semaphore_wait(&late.started);                   /* while the first still hangs */
+  sem_post(&late.may_end);
+  CHECK_EQUAL(7, finish(&loop, op));
+  finish_lookups(gates, ops, 1);
+  loop_close(&loop);
+  sem_post(&gates[0].may_end);
+  semaphore_wait(&gates[0].ended);
+}
+
+TEST(offload_limits_the_threads_of_lookups_given_up) {
+  static struct gate gates[OFFLOAD_MAX_LOOKUP_THREADS];
+  struct gate late;
+
+  CHECK_EQUAL(0, loop_open(&loop, &fake_driver));
+  for (int i = 0; i < OFFLOAD_MAX_LOOKUP_THREADS; i++) {
+    gate_init(&gates[i], i);
+    struct op *op = submitted(&loop, op_lookup(&gates[i], true));
+    semaphore_wait(&gates[i].started);
+    loop_cancel(&loop, op);
+    CHECK_EQUAL(-ECANCELED, finish(&loop, op));
+  }
+  gate_init(&late, 7);
+  sem_post(&late.may_end);
+  struct op *op = submitted(&loop, op_lookup(&late, true));
+  check_pending(&loop, op);
+  CHECK_EQUAL(0, late.runs);
+  for (int i = 0; i < OFFLOAD_MAX_LOOKUP_THREADS; i++) sem_post(&gates[i].may_end);
+  CHECK_EQUAL(7, finish(&loop, op));
+  loop_close(&loop);
+  for (int i = 0; i < OFFLOAD_MAX_LOOKUP_THREADS; i++) semaphore_wait(&gates[i].ended);
+}
+
+/* A call whose memory points to more: a gate to pass, and where to tell that it was disposed of. */
+struct owner {
+  struct gate *gate;
+  sem_t *disposed;
+};
+
+static int64_t pass_owned(void *arg) { return gate_pass(((struct owner *)arg)->gate); }
+static void dispose_owner(void *memory) { sem_post(((struct owner *)memory)->disposed); }
+
+static struct op *op_owned(struct gate *gate, sem_t *disposed) {
+  struct op *op = op_call(&loop, pass_owned, NULL, true);
+  struct owner *owner = op->memory = malloc(sizeof(*owner));
+
+  *owner = (struct owner){ gate, disposed };
+  op->as.call.arg = owner;
+  op->dispose = dispose_owner;
+  return op;
+}
+
+TEST(offload_memory_of_a_call_is_disposed_of_once) {
+  struct gate gates[4];
+  sem_t disposed;
+  int count;
+
+  sem_init(&disposed, 0, 0);
+  for (int i = 0; i < 4; i++) gate_init(&gates[i], i);
+  CHECK_EQUAL(0, loop_open(&loop, &fake_driver));
+  loop_release_op(&loop, op_owned(&gates[0], &disposed));      /* never submitted */
+  CHECK_EQUAL(0, sem_trywait(&disposed));
+  sem_post(&gates[1].may_end);
+  CHECK_EQUAL(1, run_op(&loop, op_owned(&gates[1], &disposed)));
+  CHECK_EQUAL(0, sem_trywait(&disposed));
+  struct op *given_up = submitted(&loop, op_owned(&gates[2], &disposed));
+  semaphore_wait(&gates[2].started);
+  loop_cancel(&loop, given_up);
+  CHECK_EQUAL(-ECANCELED, finish(&loop, given_up));
+  CHECK(sem_trywait(&disposed) < 0);                           /* still in use */
+  sem_post(&gates[2].may_end);
+  semaphore_wait(&disposed);
+  struct op *left = submitted(&loop, op_owned(&gates[3], &disposed));
+  sem_post(&gates[3].may_end);
+  await(&loop, left);
+  loop_close(&loop);                                           /* settled, not released */
+  CHECK_EQUAL(0, sem_trywait(&disposed));
+  CHECK_EQUAL(0, sem_getvalue(&disposed, &count));
+  CHECK_EQUAL(0, count);
+}
+
 TEST(offload_cancel_may_meet_the_end_of_a_call) {
   int64_t cancelled = 0;
 

@@ -149,6 +149,22 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 1, lines.grep(/waits for a thread to end \(#<Thread:.* -e:3/).size, lines
   end
 
+  # What a thread waits for is there, and it has not run since: it waits for the GVL, or for the processor.
+  def test_a_thread_whose_operation_has_just_ended_is_waited_for
+    _, err, status = run_ruby(<<~'RUBY')
+      require 'polyphony'
+      200.times do
+        pipes = Array.new(4) { IO.pipe }
+        threads = pipes.map { |reader, _| Thread.new { Polyphony.backend_read(reader, nil, 1, false, 0) } }
+        sleep 0.0005
+        pipes.each { |_, writer| writer.syswrite('.') }
+        exit 2 unless threads.map(&:value) == %w[. . . .]
+        pipes.flatten.each(&:close)
+      end
+    RUBY
+    assert status.success?, err
+  end
+
   def test_a_thread_that_is_at_work_is_waited_for
     out, err, status = run_ruby(<<~RUBY)
       require 'polyphony'

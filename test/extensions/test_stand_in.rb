@@ -69,6 +69,14 @@ class TestStandIn < Polyphony::TestCase
     assert_equal "answer\n", spin { lines.rewind.next }.await
   end
 
+  # The fiber that stood in for the main one stands in for the enumerator's next.
+  def test_a_time_limit_in_an_enumerator_after_a_wait_in_the_main_fiber
+    assert_equal "answer\n", answered(&:gets)
+    reader, = pipe_pair
+    limited = Enumerator.new { |yielder| yielder << move_on_after(0.001, with_value: :over) { reader.gets } }
+    assert_equal :over, limited.next
+  end
+
   def test_what_puts_writes_stays_together
     reader, writer = pipe_pair
     writer.sync = true

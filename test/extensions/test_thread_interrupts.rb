@@ -107,6 +107,27 @@ class TestThreadInterrupts < Polyphony::TestCase
 
   # --- kill -------------------------------------------------------------------------------------------------------
 
+  # Ruby's signal to it is lost when it has not got into the system call yet. In a process of its own:
+  # here another thread sleeps, and sends the signal again.
+  def test_kill_reaches_a_thread_that_is_about_to_read
+    heavy
+    out, err, status = run_ruby(<<~RUBY)
+      require 'polyphony'
+      spin { loop { sleep 0.005 } }
+      500.times do
+        IO.pipe do |reader, _writer|
+          begun = ::Queue.new
+          thread = Thread.new { begun << true; reader.read(1) }
+          begun.pop
+          thread.kill.join
+        end
+      end
+      puts 'all ended'
+    RUBY
+    assert_equal ["all ended\n", ""], [out, err]
+    assert_predicate status, :success?
+  end
+
   def self.tidily(log, name)
     yield
   ensure

@@ -65,6 +65,13 @@ class TestTimeout < Polyphony::TestCase
     nothing_pending
   end
 
+  def test_what_is_no_number_is_refused_as_by_stock_ruby
+    odd = Object.new
+    def odd.zero? = false
+    error = assert_raises(TypeError) { Timeout.timeout(odd) { flunk 'ran' } }
+    assert_equal "can't convert Object into time interval", error.message
+  end
+
   def test_a_plain_rescue_in_the_block_does_not_swallow_it
     swallowed = nil
     assert_raises(Timeout::Error) do

@@ -51,7 +51,7 @@ module Polyphony
 
     # Of its own: what grows must not find room that another task has left.
     def in_a_process
-      Process.wait(fork { exit!(yield) })
+      ::Process.wait(fork { exit!(yield) })
       $?.success?
     end
 

@@ -13,7 +13,7 @@ module Polyphony
   class TestCase < Minitest::Test
     PATIENCE = Float(ENV.fetch('POLYPHONY_PATIENCE', '1'))
     BUDGET = ENV['POLYPHONY_TEST_BUDGET']&.to_f
-    STARTED = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    STARTED = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
 
     class << self
       # Says that the tests below hold on every driver. All files in the folders of test/ run once per driver
@@ -125,12 +125,12 @@ module Polyphony
     end
 
     # Runs code in a fresh Ruby which sees this lib folder and this driver.
-    # @return [Array(String, String, Process::Status)] standard output, standard error, status
+    # @return [Array(String, String, ::Process::Status)] standard output, standard error, status
     def run_ruby(code, *args, env: {}, options: [], input: File::NULL, timeout: 30)
       out = Tempfile.new('out')
       err = Tempfile.new('err')
       env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.merge(env)
-      pid = Process.spawn(env, RbConfig.ruby, "-I#{POLYPHONY_LIB}", *options, '-e', code, *args,
+      pid = ::Process.spawn(env, RbConfig.ruby, "-I#{POLYPHONY_LIB}", *options, '-e', code, *args,
                           in: input, out: out.path, err: err.path)
       status = wait_for(pid, patient(timeout))
       [File.read(out.path), File.read(err.path), status]
@@ -144,10 +144,10 @@ module Polyphony
     # By looking again and again: the waiting must not depend on what is being tested.
     def wait_for(pid, seconds)
       deadline = clock + seconds
-      until Process.wait(pid, Process::WNOHANG)
+      until ::Process.wait(pid, ::Process::WNOHANG)
         if clock > deadline
-          Process.kill(:KILL, pid)
-          Process.wait(pid)
+          ::Process.kill(:KILL, pid)
+          ::Process.wait(pid)
           flunk "the Ruby started by this test still ran after #{seconds} seconds"
         end
         sleep 0.005
@@ -161,7 +161,7 @@ module Polyphony
     end
 
     def clock
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
     end
   end
 end

@@ -50,7 +50,7 @@ module Polyphony
       end
 
       def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
       end
     end
 

@@ -23,10 +23,10 @@ module Polyphony
 
     def call
       IO.pipe do |reader, writer|
-        pid = Process.spawn(@env, *@command, out: writer, err: writer, in: File::NULL)
+        pid = ::Process.spawn(@env, *@command, out: writer, err: writer, in: File::NULL)
         writer.close
         follow(reader, pid)
-        _, @status = Process.wait2(pid)
+        _, @status = ::Process.wait2(pid)
       end
     end
 
@@ -70,7 +70,7 @@ module Polyphony
 
     def check_time(pid)
       if @given_up
-        Process.kill(:KILL, pid) if now > @given_up_at + GRACE
+        ::Process.kill(:KILL, pid) if now > @given_up_at + GRACE
       elsif now - @heard > @silence
         give_up_on(pid, "silent for #{@silence} seconds")
       elsif @limit && now - @started > @limit
@@ -82,7 +82,7 @@ module Polyphony
     def give_up_on(pid, why)
       @given_up = why
       @given_up_at = now
-      Process.kill(:SEGV, pid)
+      ::Process.kill(:SEGV, pid)
     end
 
     # Looks without taking the status away from wait2.
@@ -93,7 +93,7 @@ module Polyphony
     end
 
     def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
     end
   end
 end

@@ -184,6 +184,27 @@ module Polyphony
     #   @param port [Integer, String, nil] a number or the name of a service
     #   @return [socket]
 
+    # @!group Names
+
+    # @!method getaddrinfo(host, service, family = 0, socktype = 0, protocol = 0, flags = 0)
+    #   As getaddrinfo(3), which is called in another thread unless both are numbers. A cancel does not wait
+    #   for it.
+    #   @param host [String, nil]
+    #   @param service [String, Integer, nil]
+    #   @return [Array<Array>] packed address, family, socktype, protocol, canonical name or nil
+    #   @raise [SocketError] with stock Ruby's message
+
+    # @!method address_resolve(hostname)
+    #   @return [Array<String>] its addresses as numbers, with a scope (+%eth0+) where there is one
+    #   @raise [SocketError]
+
+    # @!method getnameinfo(address, flags = 0)
+    #   As getnameinfo(3), in the same way.
+    #   @param address [String] a packed one
+    #   @param flags [Integer] of Socket::NI_NUMERICHOST and the like
+    #   @return [Array(String, String)] host and service
+    #   @raise [SocketError]
+
     # @!group Time
 
     # @!method sleep(seconds)
@@ -209,6 +230,15 @@ module Polyphony
     #   Waits until it can be read from, or written to.
     #   @param write [Boolean]
     #   @return [io]
+
+    # @!method select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   As IO.select. What a cancelled operation has kept, bytes or a connection, counts as readable.
+    #   @param readables [Array<#to_io>, nil]
+    #   @param writables [Array<#to_io>, nil]
+    #   @param exceptables [Array<#to_io>, nil]
+    #   @param timeout [Numeric, nil] seconds
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil when the time is over
+    #   @raise [IOError] if one is closed, also meanwhile
 
     # @!method wait_event(raise)
     #   Waits until the fiber is scheduled.
@@ -300,6 +330,18 @@ module Polyphony
   #   Backend#connect on the backend of the current thread.
   #   @see Backend#connect
 
+  # @!method self.backend_getaddrinfo(host, service, family = 0, socktype = 0, protocol = 0, flags = 0)
+  #   Backend#getaddrinfo on the backend of the current thread.
+  #   @see Backend#getaddrinfo
+
+  # @!method self.backend_address_resolve(hostname)
+  #   Backend#address_resolve on the backend of the current thread.
+  #   @see Backend#address_resolve
+
+  # @!method self.backend_getnameinfo(address, flags = 0)
+  #   Backend#getnameinfo on the backend of the current thread.
+  #   @see Backend#getnameinfo
+
   # @!method self.backend_splice(source, target, maxlen)
   #   Backend#splice on the backend of the current thread.
   #   @see Backend#splice
@@ -335,6 +377,10 @@ module Polyphony
   # @!method self.backend_wait_io(io, write)
   #   Backend#wait_io on the backend of the current thread.
   #   @see Backend#wait_io
+
+  # @!method self.backend_select(readables, writables = nil, exceptables = nil, timeout = nil)
+  #   Backend#select on the backend of the current thread.
+  #   @see Backend#select
 
   # @!method self.backend_wait_event(raise)
   #   Backend#wait_event on the backend of the current thread.

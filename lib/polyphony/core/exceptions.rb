@@ -113,8 +113,10 @@ module Polyphony
 
   # What every exception gains.
   module ExceptionExtensions
-    # @return [Fiber, nil] the fiber that ended with this exception
-    attr_accessor :source_fiber
+    # @!method source_fiber
+    #   @return [Fiber, nil] the fiber that ended with this exception
+    # @!method source_fiber=(fiber)
+    #   @see #source_fiber
 
     # @!method raising_fiber
     #   @return [Fiber, nil] the fiber that raised it; noted with +require 'polyphony'+ only

@@ -19,6 +19,8 @@ module Polyphony
     #   @return [true]
     # @!method io_wait(io, events, timeout = nil)
     #   @return [Integer, false] events that are there; false after the timeout
+    # @!method io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil after the timeout
     # @!method io_read(io, buffer, length, offset = 0)
     #   @return [Integer] bytes, or -errno
     # @!method io_write(io, buffer, length, offset = 0)
@@ -29,6 +31,10 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
+    # @!method process_wait(pid, flags)
+    #   @return [Process::Status, nil]
+    # @!method address_resolve(hostname)
+    #   @return [Array<String>, nil] numeric addresses
     # @!method fiber(&block)
     #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
     #   end.
@@ -44,6 +50,13 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
+    # @!visibility private
+    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
+    def self.__foreign?
+      scheduler = Fiber.current_scheduler
+      scheduler && !scheduler.is_a?(self)
+    end
+
     # For Timeout.timeout.
     # @param duration [Numeric]
     # @param klass [Class]
@@ -58,7 +71,7 @@ module Polyphony
     # @param work [#call]
     # @return [nil]
     def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new).process { work.call }
+      (@pool ||= ThreadPool.new).process { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
@@ -67,7 +80,7 @@ module Polyphony
   # @!visibility private
   module StandIn
     # @!method self.for(mod, *names, last_line: false, needs: nil, text: nil, path: nil,
-    #     takes: false)
+    #     takes: false, turns: false, waits: true)
     #   From now on these methods of mod let other fibers run, in blocking fibers, too. Names the running
     #   Ruby does not have are left out.
     #   @param last_line [Boolean, Symbol] whether they set +$_+; +:each+: for each call of their block
@@ -76,6 +89,8 @@ module Polyphony
     #   @param text [Integer] which argument is turned into a String
     #   @param path [Integer] which argument names a file
     #   @param takes [Boolean] whether they gather what they read: it is put back if they are broken off
+    #   @param turns [Boolean] whether others are to run now and then although they need not wait
+    #   @param waits [Boolean] whether they may wait at all
     #   @return [Module] what was prepended
     # @!method self.wanted?
     #   @return [Boolean] whether the running fiber is a blocking one that could let others run

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require 'etc'
-
 module Polyphony
   # Runs blocks in threads, for what would stop all fibers: long computations in C, libraries that
   # know nothing of fibers. The threads are started when there is something to do. They do not keep
@@ -35,8 +33,8 @@ module Polyphony
     # @return [Integer] how many threads
     attr_reader :size
 
-    # @param size [Integer] how many threads
-    def initialize(size = Etc.nprocessors)
+    # @param size [Integer] how many threads; as many as there are processors
+    def initialize(size = processors)
       unless size.is_a?(Integer) && size.positive?
         raise ArgumentError, "size must be a positive Integer, got #{size.inspect}"
       end
@@ -95,6 +93,12 @@ module Polyphony
     end
 
     private
+
+    # Loads Etc here: not every program that uses fibers wants its constant.
+    def processors
+      require 'etc'
+      Etc.nprocessors
+    end
 
     def wait_for(job, crew)
       crew.push(job)

@@ -49,6 +49,7 @@ module Polyphony
         case subject
         when Queue then subject.__owner || subject.owner || subject
         when ThreadLife then subject.instance_variable_get(:@thread)
+        when StockLocks::Waiters then subject.lock
         when WaitList, Event then (subject.owner if subject.respond_to?(:owner)) || subject
         else subject
         end

@@ -11,12 +11,19 @@ module Polyphony
     # Like stock sleep, except that other fibers run meanwhile and that scheduling the fiber ends
     # it. In a main fiber, a sleep without end is no deadlock when nobody else is left: a signal may
     # come.
-    # @param duration [Numeric, nil] seconds; for ever without it
+    # @param duration [Numeric, nil] seconds; for ever without it, or with nil where Ruby takes it (3.3)
     # @return [Object] what the fiber was scheduled with, normally nil
-    def sleep(duration = nil)
+    # @raise [TypeError, ArgumentError] as stock
+    def sleep(duration = (without = true; nil))
+      return without ? super() : super(duration) if Scheduler.__foreign?
+      return super if duration.nil? && !without && !NIL_IS_FOR_EVER
+
       duration ||= Float::INFINITY if Fiber.current.main?
       duration ? Polyphony.backend_sleep(duration) : Polyphony.backend_wait_event(true)
     end
+
+    # @!visibility private
+    NIL_IS_FOR_EVER = RUBY_VERSION.to_f >= 3.3
   end
 
   ::Kernel.prepend KernelExtensions

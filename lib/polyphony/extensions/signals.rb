@@ -16,6 +16,12 @@ module Polyphony
         KINDS.each { |name, error| replace(name, 'DEFAULT', proc { strike(name, error.call) }) }
       end
 
+      # Ours, whatever was there.
+      def reinstall
+        KINDS.each_key { |name| trap(name, 'DEFAULT') }
+        install
+      end
+
       # From now on a signal ends the program at once.
       def let_go
         KINDS.each_key { |name| replace(name, @ours[name], 'SYSTEM_DEFAULT') }
@@ -59,7 +65,7 @@ module Polyphony
 
       def die(name)
         trap(name, 'SYSTEM_DEFAULT')
-        Process.kill(name, Process.pid)
+        ::Process.kill(name, ::Process.pid)
       end
     end
   end

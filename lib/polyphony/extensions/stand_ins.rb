@@ -19,14 +19,13 @@ module Polyphony
               :sysread, :pread, :syswrite, :pwrite, :each_line, :each, :each_byte, :each_char,
               :each_codepoint, :flush, :set_encoding_by_bom, :fsync, :fdatasync, :close, :close_read,
               :close_write, :getch, :getpass, :wait, :wait_readable, :wait_writable, :wait_priority
-  StandIn.for ::IO.singleton_class, :popen
   StandIn.for ::IO.singleton_class, :read, :readlines, :binread, path: 0
   StandIn.for ::IO.singleton_class, :write, :binwrite, path: 0, text: 1
   StandIn.for ::IO.singleton_class, :foreach, last_line: :each, path: 0
   StandIn.for ::Kernel, :gets, :readline, last_line: true, takes: true
-  StandIn.for ::Kernel, :readlines, :system, :`
+  StandIn.for ::Kernel, :readlines, :system
   StandIn.for ::Kernel.singleton_class, :gets, :readline, last_line: true, takes: true
-  StandIn.for ::Kernel.singleton_class, :readlines, :system, :`
+  StandIn.for ::Kernel.singleton_class, :readlines, :system
   StandIn.for ARGF.class, :gets, :readline, last_line: true, takes: true
   StandIn.for ARGF.class, :read, :readpartial, :readlines, :to_a, :each_line, :each, :each_byte,
               :each_char, :each_codepoint, :getc, :getbyte, :readchar, :readbyte, :eof, :eof?

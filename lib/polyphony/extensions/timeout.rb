@@ -25,10 +25,12 @@ module Polyphony
     # @return [Object] what the block returns
     # @raise [Timeout::Error] when the time is over
     # @raise [ArgumentError] if it is negative
+    # @raise [TypeError] if it is no number
     def timeout(sec, klass = nil, message = nil)
       return yield(sec) if sec.nil? || sec.zero?
+      raise TypeError, "can't convert #{sec.class} into time interval" unless sec.respond_to?(:divmod)
       raise ArgumentError, "Timeout sec must be a non-negative number, got #{sec}" if sec.negative?
-      return super if TimeoutExtensions.foreign?(Fiber.current_scheduler)
+      return super if Scheduler.__foreign?
 
       message ||= 'execution expired'
       return TimeoutExtensions.limit(sec, [klass, message]) { yield sec } if klass
@@ -47,12 +49,6 @@ module Polyphony
     end
 
     class << self
-      # @!visibility private
-      # Somebody else's scheduler has the fiber's waits.
-      def foreign?(scheduler)
-        scheduler && !scheduler.is_a?(Scheduler)
-      end
-
       # @!visibility private
       def limit(seconds, error, &block)
         CancelScope.cancel_after(seconds, error) { |scope| WATCH.watch(scope, seconds, &block) }

@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+require 'fileutils'
+require 'rbconfig'
+
+module Bench
+  # Other libraries that do the same work. Each is a gem in a folder of its own under tmp, installed when first
+  # needed; a process that runs one sees it, and nothing of Polyphony.
+  module Peers
+    TARGET = File.expand_path('../../tmp/bench/peers', __dir__)
+    # The last ones that work on Ruby 3.1 (async 2.24 installs, but its reads ask for IO#timeout). For another:
+    # BENCH_PEER_ASYNC=2.30.0
+    VERSIONS = { 'async' => '2.23.1' }.freeze
+
+    @homes = {}
+
+    class << self
+      # @return [Hash] the environment in which it is there
+      def environment(name)
+        { 'GEM_HOME' => home(name), 'GEM_PATH' => home(name) }
+      end
+
+      # @return [String, nil] why it cannot be had
+      def missing(name)
+        home(name)
+        nil
+      rescue LoadError => e
+        e.message
+      end
+
+      def version(name)
+        ENV.fetch("BENCH_PEER_#{name.upcase}", VERSIONS.fetch(name))
+      end
+
+      private
+
+      def home(name)
+        @homes[name] ||= install(name)
+        raise LoadError, @homes[name].last if @homes[name].is_a?(Array)
+
+        @homes[name]
+      end
+
+      # @return [String, Array(:failed, String)]
+      def install(name)
+        home = File.join(TARGET, "#{name}-#{version(name)}-ruby-#{RUBY_VERSION}")
+        return home if Dir.exist?(home)
+
+        FileUtils.mkdir_p(TARGET)
+        draft = "#{home}.#{Process.pid}" # half a folder must not be taken for a whole one
+        command = %w[gem install --no-document --install-dir] + [draft, name, '--version', version(name)]
+        output = IO.popen(clean, command, err: %i[child out], &:read)
+        return [:failed, output.lines.last.to_s.strip] unless $?.success?
+
+        File.rename(draft, home)
+        home
+      ensure
+        FileUtils.rm_rf(draft) if draft
+      end
+
+      # Bundler would put the gems elsewhere.
+      def clean
+        { 'RUBYOPT' => nil, 'RUBYLIB' => nil, 'BUNDLE_GEMFILE' => nil, 'GEM_HOME' => nil, 'GEM_PATH' => nil }
+      end
+    end
+  end
+end
