@@ -5,7 +5,7 @@
 
 /* The path if it names a FIFO and others could run while it is opened; else Qnil. */
 static VALUE waiting_path(int argc, const VALUE *argv) {
-  if (argc == 0 || !(stand_in_scheduled_p() || stand_in_wanted_p())) return Qnil;
+  if (argc == 0 || !stand_in_possible_p()) return Qnil;
   VALUE path = argv[0];
   if (!RB_TYPE_P(path, T_STRING)) {
     if (RB_INTEGER_TYPE_P(path) || !rb_respond_to(path, rb_intern("to_path"))) return Qnil;

@@ -235,7 +235,7 @@ static VALUE StandIn_wanted_p(VALUE self) {
 
 static VALUE StandIn_possible_p(VALUE self) {
   (void)self;
-  return stand_in_scheduled_p() || stand_in_wanted_p() ? Qtrue : Qfalse;
+  return stand_in_possible_p() ? Qtrue : Qfalse;
 }
 
 static VALUE StandIn_call(int argc, VALUE *argv, VALUE self) {

@@ -40,11 +40,11 @@ static inline VALUE compat_path(VALUE io) {
 #endif
 }
 
-static inline bool compat_timeout_p(VALUE io) {  /* since 3.2 */
+static inline VALUE compat_timeout(VALUE io) {  /* since 3.2; Qnil: none */
 #ifdef HAVE_RB_IO_TIMEOUT
-  return !NIL_P(rb_io_timeout(io));
+  return rb_io_timeout(io);
 #else
-  return (void)io, false;
+  return (void)io, Qnil;
 #endif
 }
 

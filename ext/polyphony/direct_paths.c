@@ -5,9 +5,6 @@
 #include "io.h"
 #include "stand_in.h"
 
-/* Whether other fibers can run while this one waits. */
-static bool may_wait_p(void) { return stand_in_scheduled_p() || stand_in_wanted_p(); }
-
 /* As Ruby does it: with the path, if there is one, and the function that failed. */
 NORETURN(static void fail(VALUE io, int64_t error, const char *function));
 
@@ -141,16 +138,40 @@ static bool unbuffered_p(VALUE io) {
 
   GetOpenFile(io, file);
   rb_io_check_byte_readable(file);
-  return !rb_io_read_pending(file) && !compat_timeout_p(io);
+  return !rb_io_read_pending(file);
+}
+
+/* Our own forms: into the buffer at a position. */
+static VALUE read_at(VALUE self, const VALUE *argv, bool to_eof) {
+  rb_io_t *file;
+
+  GetOpenFile(self, file);
+  rb_io_check_byte_readable(file);
+  return io_read(self, argv[1], argv[0], to_eof, NUM2LONG(argv[2]), false);
+}
+
+static VALUE IO_read(int argc, VALUE *argv, VALUE self) {
+  if (argc != 3) return rb_call_super(argc, argv);
+  VALUE text = read_at(self, argv, true);
+  if (!NIL_P(text) || !NIL_P(argv[0])) return text;
+  return NIL_P(argv[1]) ? rb_str_new(NULL, 0) : argv[1];
+}
+
+static VALUE readpartial_at(int argc, VALUE *argv, VALUE self) {
+  VALUE text = read_at(self, argv, false);
+
+  if (NIL_P(text) && (argc == 3 || RTEST(argv[3]))) rb_eof_error();
+  return text;
 }
 
 static VALUE IO_readpartial(int argc, VALUE *argv, VALUE self) {
-  if (!may_wait_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
+  if (argc == 3 || argc == 4) return readpartial_at(argc, argv, self);
+  if (!stand_in_possible_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
   return unless_at_end(read_some(self, argv[0], argc > 1 ? argv[1] : Qnil, -1, "io_getpartial"));
 }
 
 static VALUE IO_sysread(int argc, VALUE *argv, VALUE self) {
-  if (!may_wait_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
+  if (!stand_in_possible_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
   return unless_at_end(read_some(self, argv[0], argc > 1 ? argv[1] : Qnil, -1, "rb_io_sysread"));
 }
 
@@ -158,7 +179,7 @@ static VALUE IO_pread(int argc, VALUE *argv, VALUE self) {
   bool usual = usual_p(argc, argv, 3) && argc > 1 && FIXNUM_P(argv[1]) && FIX2LONG(argv[1]) >= 0;
   rb_io_t *file;
 
-  if (!may_wait_p() || !usual) return rb_call_super(argc, argv);
+  if (!stand_in_possible_p() || !usual) return rb_call_super(argc, argv);
   GetOpenFile(self, file);
   rb_io_check_byte_readable(file);
   return unless_at_end(read_some(self, argv[0], argc > 2 ? argv[2] : Qnil, FIX2LONG(argv[1]), "rb_io_pread"));
@@ -246,7 +267,7 @@ static VALUE write_text(VALUE self, VALUE text, bool several) {
 }
 
 static VALUE IO_write(int argc, VALUE *argv, VALUE self) {
-  if (argc == 0 || !may_wait_p()) return rb_call_super(argc, argv);
+  if (argc == 0 || !stand_in_possible_p()) return rb_call_super(argc, argv);
   VALUE text = joined(argc, argv);
   if (!NIL_P(text)) return RSTRING_LEN(text) ? write_text(self, text, argc > 1) : rb_call_super(1, &text);
   if (stand_in_scheduled_p()) return rb_call_super(argc, argv);
@@ -257,14 +278,14 @@ static VALUE IO_write(int argc, VALUE *argv, VALUE self) {
 static VALUE IO_syswrite(VALUE self, VALUE object) {
   VALUE text = rb_obj_as_string(object);
 
-  if (!may_wait_p() || compat_unwritten_p(rb_io_get_write_io(self))) return rb_call_super(1, &text);
+  if (!stand_in_possible_p() || compat_unwritten_p(rb_io_get_write_io(self))) return rb_call_super(1, &text);
   return write_once(writable(self), text, -1, "rb_io_syswrite");
 }
 
 static VALUE IO_pwrite(VALUE self, VALUE object, VALUE position) {
   VALUE text = rb_obj_as_string(object), argv[] = { text, position };
 
-  if (!may_wait_p() || !FIXNUM_P(position) || FIX2LONG(position) < 0) return rb_call_super(2, argv);
+  if (!stand_in_possible_p() || !FIXNUM_P(position) || FIX2LONG(position) < 0) return rb_call_super(2, argv);
   return write_once(writable(self), text, FIX2LONG(position), "rb_io_pwrite");
 }
 
@@ -275,6 +296,7 @@ void direct_paths_init(void) {
   rb_gc_register_address(&stock_write);
   stock_write = rb_funcall(rb_cIO, rb_intern("instance_method"), 1, ID2SYM(rb_intern("write")));
   rb_define_method(module, "read_nonblock", read_nonblock, -1);
+  rb_define_method(module, "read", IO_read, -1);
   rb_define_method(module, "readpartial", IO_readpartial, -1);
   rb_define_method(module, "sysread", IO_sysread, -1);
   rb_define_method(module, "pread", IO_pread, -1);

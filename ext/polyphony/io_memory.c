@@ -37,6 +37,16 @@ static void use_own_memory(struct backend_base *backend, struct op *op, size_t l
   op->as.rw.base = op->memory;
 }
 
+/* IO#timeout, which Ruby minds only where it waits by itself. */
+static void await_in_time(VALUE io, int events) {
+  VALUE timeout = compat_timeout(io);
+  int fd = rb_io_descriptor(io);
+
+  if (NIL_P(timeout) || (events == POLLIN && fd_has_ahead(fd))) return;
+  if (!io_wait_ready_for(backend_base_current(), fd, events, io_period(timeout), io))
+    rb_raise(rb_const_get(rb_cIO, rb_intern("TimeoutError")), "Blocking operation timed out!");
+}
+
 /* ---- reading ---------------------------------------------------------------------------------- */
 
 static int64_t read_into(VALUE io, char *base, size_t length, int64_t offset) {
@@ -117,6 +127,7 @@ static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) 
   int64_t result;
 
   if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
+  if (offset < 0) await_in_time(io, POLLIN);
   do {
     int fd = rb_io_descriptor(io);
     if (offset < 0 && fd_ahead_count && fd_has_ahead(fd)) {
@@ -216,6 +227,7 @@ int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offse
   if (offset < 0) {
     int64_t result = write_at_once(backend_base_current(), io, base, length);
     if (result != -EAGAIN && result != -EINTR) return result;
+    await_in_time(io, POLLOUT);
   }
   return write_from(io, base, length, offset);
 }

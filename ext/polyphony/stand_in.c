@@ -374,6 +374,8 @@ static bool may_wait_p(void) {
   return scheduler_ours_p() && backend_base_may_wait_p(backend);
 }
 
+bool stand_in_possible_p(void) { return may_wait_p(); }
+
 bool stand_in_wanted_p(void) { return NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }
 
 bool stand_in_scheduled_p(void) { return !NIL_P(rb_fiber_scheduler_current()) && may_wait_p(); }

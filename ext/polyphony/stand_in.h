@@ -18,6 +18,8 @@ void stand_in_init(void);                              /* once, at load */
 bool stand_in_wanted_p(void);
 /* Whether it needs none, because Ruby asks our scheduler. */
 bool stand_in_scheduled_p(void);
+/* Either: whether others can run while it waits. */
+bool stand_in_possible_p(void);
 
 struct stand_in_call {
   VALUE method;                 /* UnboundMethod */

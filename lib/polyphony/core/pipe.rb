@@ -125,6 +125,16 @@ module Polyphony
       Polyphony.backend_tee(source, self, maxlen)
     end
 
+    # @return [Symbol] which operation of the backend reads from it
+    def __read_method__
+      :backend_read
+    end
+
+    # @return [Symbol] which operation of the backend writes to it
+    def __write_method__
+      :backend_write
+    end
+
     private
 
     # Reads until the block says how many bytes are wanted of the text so far (as UTF-8), or until

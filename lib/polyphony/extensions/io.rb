@@ -3,14 +3,38 @@
 require 'polyphony/extensions/fifo'
 require 'polyphony/extensions/copy_stream'
 require 'polyphony/extensions/file_locks'
+require 'polyphony/extensions/io_additions'
 
 module Polyphony
-  # Stock methods with a shorter way to the backend, or for which the scheduler's is wrong. In C.
-  # @!visibility private
+  # Stock methods with a shorter way to the backend, or for which the scheduler's is wrong; and two that
+  # take more arguments than in stock Ruby. In C.
   module DirectPaths
+    # @!method read(length = nil, buffer = nil, buffer_pos = 0)
+    #   As stock; with a third argument the bytes go to that place in the buffer, and what stood behind is
+    #   dropped.
+    #   @param buffer_pos [Integer] -1 appends
+    #   @return [String, nil] nil at the end of the file if a positive length is given
+    # @!method readpartial(length, buffer = nil, buffer_pos = 0, raise_on_eof = true)
+    #   As stock; with more arguments the bytes go to that place in the buffer, and what stood behind is
+    #   dropped.
+    #   @param buffer_pos [Integer] -1 appends
+    #   @param raise_on_eof [Boolean]
+    #   @return [String, nil] nil at the end of the file, unless that raises
+    #   @raise [EOFError]
+    # @!method read_nonblock(length, buffer = nil, exception: true)
+    #   @return [String, Symbol, nil]
+    # @!method sysread(length, buffer = nil)
+    #   @return [String]
+    # @!method pread(length, offset, buffer = nil)
+    #   @return [String]
+    # @!method write(*objects)
+    #   @return [Integer] bytes
+    # @!method syswrite(object)
+    #   @return [Integer] bytes
+    # @!method pwrite(object, offset)
+    #   @return [Integer] bytes
     ::IO.prepend self
   end
-  private_constant :DirectPaths
 
   # Closing an IO wakes the fibers that wait on it with IOError. In C.
   module IOEnd

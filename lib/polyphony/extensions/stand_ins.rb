@@ -1,6 +1,11 @@
 # frozen_string_literal: true
 
 require 'io/wait'
+begin
+  require 'io/console'
+rescue LoadError
+  nil # not everywhere; then there is nothing to be done for it
+end
 
 module Polyphony
   # Which stock methods may wait. Those that call one of these, such as puts, need not be named; nor
@@ -13,7 +18,7 @@ module Polyphony
   StandIn.for ::IO,
               :sysread, :pread, :syswrite, :pwrite, :each_line, :each, :each_byte, :each_char,
               :each_codepoint, :flush, :set_encoding_by_bom, :fsync, :fdatasync, :close, :close_read,
-              :close_write, :wait, :wait_readable, :wait_writable, :wait_priority
+              :close_write, :getch, :getpass, :wait, :wait_readable, :wait_writable, :wait_priority
   StandIn.for ::IO.singleton_class, :read, :readlines, :binread, path: 0
   StandIn.for ::IO.singleton_class, :write, :binwrite, path: 0, text: 1
   StandIn.for ::IO.singleton_class, :foreach, last_line: :each, path: 0

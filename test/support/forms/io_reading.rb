@@ -283,15 +283,18 @@ FORMS
   %i[pipe socket file].each { |kind| group("#{kind} by bytes", BYTES, Reading, kind) }
   %i[pipe file].each do |kind|
     group("#{kind} by characters", CHARACTERS, Reading, kind)
-    group("#{kind} binary", CHARACTERS, Reading, kind, 'rb')
     group("#{kind} transcoded", CHARACTERS, Reading, kind, 'r:iso-8859-1:utf-8')
-    group("#{kind} utf-16", CHARACTERS, Reading, kind, 'r:utf-16le:utf-8', text: Reading::TEXT.encode('utf-16le'))
-    group("#{kind} utf-16 as it is", CHARACTERS, Reading, kind, 'rb:utf-16le', text: Reading::TEXT.encode('utf-16le'))
-    group("#{kind} invalid", CHARACTERS, Reading, kind, 'r:utf-8:iso-8859-1', text: "ok\nb\u20acd\nc\xFFd")
-    group("#{kind} replacing", CHARACTERS, Reading, kind, 'r:utf-8:iso-8859-1', text: "ok\nb\u20acd\nc\xFFd", undef: :replace, invalid: :replace, replace: '?')
-    group("#{kind} universal newline", CHARACTERS, Reading, kind, 'r:utf-8', universal_newline: true)
-    group("#{kind} empty", CHARACTERS, Reading, kind, text: '')
   end
+  UTF_16 = Reading::TEXT.encode('utf-16le')
+  BROKEN = "ok\nb\u20acd\nc\xFFd"
+  group('pipe binary', CHARACTERS, Reading, :pipe, 'rb')
+  group('pipe utf-16', CHARACTERS, Reading, :pipe, 'r:utf-16le:utf-8', text: UTF_16)
+  group('pipe utf-16 as it is', CHARACTERS, Reading, :pipe, 'rb:utf-16le', text: UTF_16)
+  group('pipe invalid', CHARACTERS, Reading, :pipe, 'r:utf-8:iso-8859-1', text: BROKEN)
+  group('pipe replacing', CHARACTERS, Reading, :pipe, 'r:utf-8:iso-8859-1', text: BROKEN, undef: :replace,
+                                                                           invalid: :replace, replace: '?')
+  group('pipe universal newline', CHARACTERS, Reading, :pipe, 'r:utf-8', universal_newline: true)
+  group('pipe empty', CHARACTERS, Reading, :pipe, text: '')
   group('file text mode', CHARACTERS, Reading, :file, 'rt')
   group('file with a BOM', CHARACTERS, Reading, :file, 'r:bom|utf-8', text: "\uFEFF#{Reading::TEXT}")
   group('file with a BOM of UTF-16', CHARACTERS, Reading, :file, 'rb:bom|utf-8', text: "\uFEFF#{Reading::TEXT}".encode('utf-16le'))
