@@ -123,6 +123,8 @@ struct fiber_state *fiber_state_unwrap(VALUE self);     /* from the wrapping obj
 /* Drops what is remembered for quick look-up, when a fiber has ended. */
 void fiber_state_forget(struct fiber_state *state);
 
+/* Who waits in its place: a generator it resumed, its stand-in, or itself. */
+struct fiber_state *fiber_state_who_waits(struct fiber_state *state);
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);
 
