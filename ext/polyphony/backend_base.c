@@ -663,11 +663,18 @@ static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
   return poll.result;
 }
 
+static int64_t patience(struct backend_base *backend) {
+  int64_t most = holding_patience(), look_again = backend->look_again;
+
+  backend->look_again = 0;
+  if (most < 0) most = stock_lock_patience();
+  return look_again && (most < 0 || look_again < most) ? look_again : most;
+}
+
 static int64_t time_to_wait(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
-  int64_t most = holding_patience();
+  int64_t most = patience(backend);
 
-  if (most < 0) most = stock_lock_patience();
   if (!first) return most;
   int64_t left = first->deadline - backend_base_now(backend);
   if (left < 0) return 0;
@@ -755,6 +762,19 @@ bool backend_base_wake(struct backend_base *backend) {
 
 /* ---- switching ------------------------------------------------------------------------------ */
 
+/* Threads that have no backend do not tell when they begin to wait for ever, or when they have been told to
+ * go on: they are looked at again, and believed when nothing has changed for a while. */
+static const int64_t LOOK_AGAIN = NSEC_PER_SEC / 5, LOOK_CLOSER = NSEC_PER_SEC / 50;
+enum { DOUBTS_ENOUGH = 3 };
+
+static bool hopeless_p(struct backend_base *backend) {
+  enum outlook outlook = deadlock_outlook();
+
+  backend->doubts = outlook == OUTLOOK_BAD ? backend->doubts + 1 : 0;
+  backend->look_again = outlook == OUTLOOK_BAD ? LOOK_CLOSER : outlook == OUTLOOK_OPEN ? LOOK_AGAIN : 0;
+  return outlook == OUTLOOK_NONE || backend->doubts > DOUBTS_ENOUGH;
+}
+
 /* Nothing can run, nothing is pending. Puts somebody into the queue who can make sense of it;
  * false when only another thread can help, and there is one. */
 static bool resolve_idleness(struct backend_base *backend, struct fiber_state *self,
@@ -763,7 +783,7 @@ static bool resolve_idleness(struct backend_base *backend, struct fiber_state *s
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
-  else if (!deadlock_hopeless_p()) return false;
+  else if (!hopeless_p(backend)) return false;
   else return holding_look() || stock_lock_look(true) || deadlock_report(backend);
   return true;
 }

@@ -31,6 +31,8 @@ struct backend_base {
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
   bool polling;                 /* the GVL is released: others must wake us */
+  unsigned doubts;              /* how often in a row all threads seemed to wait for ever */
+  int64_t look_again;           /* ns until it has to look for a deadlock again; 0: need not */
   bool hopeful;                 /* while polling: an operation or timer was pending when it began */
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */

@@ -32,7 +32,7 @@ static void supersede_inner(struct cancel_scope *scope) {
  * now, in words: an exception that is kept must not keep a socket with it. */
 static VALUE explain_body(VALUE argument) {
   struct cancel_scope *scope = (struct cancel_scope *)argument;
-  struct fiber_state *fiber = scope->fiber;
+  struct fiber_state *fiber = fiber_state_who_waits(scope->fiber);
   VALUE frames = rb_ary_new();
 
   for (unsigned i = 0; i < scope->frames; i++) rb_ary_push(frames, place_describe(&scope->set_at[i]));

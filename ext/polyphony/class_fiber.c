@@ -349,14 +349,14 @@ static VALUE Fiber_thread(VALUE self) {
 static VALUE Fiber_spawn_frames(VALUE self) { return place_frames(get(self)->spun_at); }
 
 static VALUE Fiber_wait_reason(VALUE self) {
-  const char *reason = get(self)->wait_reason;
+  const char *reason = fiber_state_who_waits(get(self))->wait_reason;
 
   return reason ? rb_str_new_cstr(reason) : Qnil;
 }
 
-/* [reason or nil, subject or nil, since or nil]: one that resumes a generator may never have waited. */
+/* [reason or nil, subject or nil, since or nil] */
 static VALUE Fiber_wait(VALUE self) {
-  struct fiber_state *fiber = get(self);
+  struct fiber_state *fiber = fiber_state_who_waits(get(self));
   VALUE since = fiber->wait_since ? DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC) : Qnil;
 
   return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber), since);

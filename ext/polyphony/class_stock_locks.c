@@ -345,6 +345,12 @@ static void define_monitor(VALUE locks) {
 /* For reports. */
 static VALUE Waiters_lock(VALUE self) { return stock_lock_subject(self); }
 
+/* For tests: a wake that was lost by a mistake of ours would only be late. */
+static VALUE StockLocks_unseen(VALUE self) {
+  (void)self;
+  return UINT2NUM(stock_lock_unseen);
+}
+
 void class_stock_locks_init(void) {
   stock_lock_init();
   VALUE locks = rb_const_get(mPolyphony, rb_intern("StockLocks"));
@@ -354,4 +360,5 @@ void class_stock_locks_init(void) {
   define_condition(locks);
   define_monitor(locks);
   rb_define_method(stock_lock_class(), "lock", Waiters_lock, 0);
+  rb_define_singleton_method(locks, "unseen", StockLocks_unseen, 0);
 }

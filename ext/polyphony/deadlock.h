@@ -5,8 +5,14 @@
 
 #include "backend_base.h"
 
-/* Whether no other thread can help: there is none, or each of them waits as we do. */
-bool deadlock_hopeless_p(void);
+enum outlook {
+  OUTLOOK_GOOD,                 /* another thread is at work, or waits for something that may come */
+  OUTLOOK_OPEN,                 /* the same, but it will not tell us when it comes to wait for ever */
+  OUTLOOK_BAD,                  /* all wait, some in Ruby's own way: such a one may be about to go on */
+  OUTLOOK_NONE,                 /* no other thread can help: there is none, or each waits as we do */
+};
+
+enum outlook deadlock_outlook(void);
 
 /* Raises Deadlock in the main thread's main fiber, whichever thread found out. True if that fiber is
  * one of backend's, so that there is somebody to run now. */

@@ -274,6 +274,11 @@ VALUE fiber_state_noted(VALUE object, ID name) {
   return rb_typeddata_is_kind_of(noted, &state_type) ? fiber_state_unwrap(noted)->fiber : Qnil;
 }
 
+struct fiber_state *fiber_state_who_waits(struct fiber_state *state) {
+  while (state->proxy && !state->away) state = state->proxy;
+  return state;
+}
+
 VALUE fiber_state_wait_subject(struct fiber_state *state) {
   VALUE subject = state->wait_subject;
 
@@ -312,6 +317,7 @@ VALUE fiber_state_list(void) {
 
   list_each(node, &all) {
     struct fiber_state *state = list_entry(node, struct fiber_state, all);
+    if (state->worker) continue;  /* what it waits for is told of its caller */
     if (state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state))
       rb_ary_push(fibers, state->fiber);
   }

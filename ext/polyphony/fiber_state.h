@@ -131,6 +131,9 @@ void fiber_state_forget(struct fiber_state *state);
 void fiber_state_note(VALUE object, ID name, VALUE fiber);
 VALUE fiber_state_noted(VALUE object, ID name);         /* the Fiber, or Qnil */
 
+/* Who waits in its place: a generator it resumed, its stand-in, or itself. */
+struct fiber_state *fiber_state_who_waits(struct fiber_state *state);
+
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);
 

@@ -7,7 +7,7 @@
 #include "stand_in.h"
 
 VALUE cScheduler;
-static VALUE cMutex, cQueue, cSizedQueue;      /* Ruby's own */
+static VALUE cMutex, cQueue;    /* Ruby's own */
 static bool everywhere;
 
 bool scheduler_ours_p(void) {
@@ -66,7 +66,6 @@ static const char *reason(struct blocking *blocking) {
 
   if (NIL_P(blocker)) return NIL_P(blocking->fiber->condition) ? "time to pass" : "a signal";
   if (a_p(blocker, cMutex)) return "a lock";
-  if (a_p(blocker, cSizedQueue)) return "an item or room in a queue";
   if (a_p(blocker, cQueue)) return "an item in a queue";
   return a_p(blocker, rb_cThread) ? "a thread to end" : "being unblocked";
 }
@@ -347,7 +346,6 @@ static void remember_class(VALUE *address, const char *path) {
 void scheduler_init(void) {
   remember_class(&cMutex, "Thread::Mutex");
   remember_class(&cQueue, "Thread::Queue");
-  remember_class(&cSizedQueue, "Thread::SizedQueue");
   rb_gc_register_address(&wakers);
   wakers = rb_ary_new();
 }

@@ -5,7 +5,7 @@
 static const char *const REASON = "a lock";
 static const int64_t LOOK_EVERY = NSEC_PER_SEC / 10;
 
-unsigned stock_lock_waited;
+unsigned stock_lock_waited, stock_lock_unseen;
 static int64_t last_look;
 static VALUE cWaiters;          /* Polyphony::StockLocks::Waiters, never shown */
 static VALUE all;               /* Hash by identity: lock => its Waiters */
@@ -168,19 +168,20 @@ static int collect(VALUE lock, VALUE self, VALUE list) {
   return ST_CONTINUE;
 }
 
-static bool free_p(VALUE lock) {
-  VALUE klass = rb_path2class("Thread::Mutex");
+static bool mutex_p(VALUE lock) { return RTEST(rb_obj_is_kind_of(lock, rb_path2class("Thread::Mutex"))); }
 
-  if (RTEST(rb_obj_is_kind_of(lock, klass))) return !RTEST(rb_mutex_locked_p(lock));
+static bool free_p(VALUE lock) {
+  if (mutex_p(lock)) return !RTEST(rb_mutex_locked_p(lock));
   return !RTEST(rb_funcall(lock, rb_intern("mon_locked?"), 0));
 }
 
 static bool look_at(VALUE self) {
   struct waiters *waiters = get(self);
-  bool idle = !waitlist_empty_p(&waiters->list) && !waiters->list.woken && free_p(waiters->lock);
 
-  if (idle) wake(self, waiters);
-  return idle;
+  if (waitlist_empty_p(&waiters->list) || waiters->list.woken || !free_p(waiters->lock)) return false;
+  if (mutex_p(waiters->lock)) stock_lock_unseen++;
+  wake(self, waiters);
+  return true;
 }
 
 bool stock_lock_look(bool now) {

@@ -16,6 +16,7 @@ struct stock_lock {
 };
 
 extern unsigned stock_lock_waited;      /* how many locks are waited for; mostly none */
+extern unsigned stock_lock_unseen;      /* how often a Mutex was found given up behind our back */
 
 void stock_lock_init(void);                            /* once, at load */
 /* In Ruby: the lock, of what a report says a fiber waits for. */

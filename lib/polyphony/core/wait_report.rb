@@ -10,7 +10,11 @@ module Polyphony
       # @return [String]
       def describe(reason, subject)
         subject = named(subject)
-        NilClass === subject ? reason : "#{reason} (#{title(subject)})" # rubocop:disable Style/CaseEquality
+        case subject
+        when NilClass then reason
+        when ::SizedQueue then "#{subject.size < subject.max ? 'an item' : 'room'} in a queue (#{title(subject)})"
+        else "#{reason} (#{title(subject)})"
+        end
       end
 
       # Who has what others wait for: +[fiber, since]+ each.
