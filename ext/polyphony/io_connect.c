@@ -55,8 +55,8 @@ static VALUE unix_path(VALUE path) {
              sizeof(address.sun_path) - 1, length);
   memcpy(address.sun_path, RSTRING_PTR(path), length);
   bool abstract = length > 0 && address.sun_path[0] == '\0';
-  RB_GC_GUARD(path);
-  return one_address(rb_str_new((char *)&address, (long)(offsetof(struct sockaddr_un, sun_path) + length + !abstract)));
+  size_t size = offsetof(struct sockaddr_un, sun_path) + length + !abstract;
+  return one_address(rb_str_new((char *)&address, (long)size));
 }
 
 /* A packed address begins with its family, which a path hardly does. */

@@ -36,5 +36,6 @@ void class_stock_locks_init(void);
 void class_stock_queues_init(void);
 void class_process_init(void);
 void direct_sockets_init(void);
+void direct_connections_init(void);
 
 #endif

@@ -36,5 +36,6 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_stock_queues_init();
   class_process_init();
   direct_sockets_init();
+  direct_connections_init();
   backend_base_note_root();
 }

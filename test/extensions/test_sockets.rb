@@ -553,6 +553,18 @@ class TestSocketAdditions < Polyphony::TestCase
     assert_equal %i[backend_recv backend_send], [socket.__read_method__, socket.__write_method__]
   end
 
+  def test_what_is_sent_need_not_be_a_string
+    text = Struct.new(:to_str).new('hello')
+    left, right = socket_pair
+    left.nonblock = false
+    [-> { left.send(text, 0) }, -> { left.sendmsg(text) }].each do |send|
+      assert_equal 5, send.call
+      assert_equal 'hello', right.recv(10)
+    end
+    assert_raises(TypeError) { left.sendmsg(5) }
+    assert_raises(TypeError) { left.send(nil, 0) }
+  end
+
   # Names that Polyphony 1.x gave other meanings.
   def test_stock_methods_keep_their_meaning
     server = track(Addrinfo.tcp('127.0.0.1', 0).listen)
