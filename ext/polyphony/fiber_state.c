@@ -111,7 +111,7 @@ static void state_free(void *pointer) {
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
   list_remove(&state->all);
   list_remove(&state->waiting);
-  list_remove(&state->scoped);
+  list_remove(&state->noted);
   list_remove(&state->parked);
   list_remove(&state->sibling);
   orphan_all(&state->children);
@@ -155,7 +155,7 @@ static void init_lists(struct fiber_state *state) {
   list_init(&state->waiting);
   list_init(&state->parked);
   list_init(&state->scopes);
-  list_init(&state->scoped);
+  list_init(&state->noted);
   list_init(&state->children);
   list_init(&state->sibling);
   list_init(&state->awaiters.parked);
