@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "fd.h"
 #include "fiber_life.h"
+#include "generator.h"
 #include "holding.h"
 #include "io.h"
 #include "offload.h"
@@ -35,6 +36,13 @@ static __thread struct {
   struct backend_base *backend;
 } here QUICK;
 
+/* A spun fiber is kept by its parent. Another one may have nobody but the timer that wakes it. */
+static void mark_if_limited(struct fiber_state *fiber) {
+  list_each(node, &fiber->scopes)
+    if (timer_armed_p(&list_entry(node, struct cancel_scope, link)->timer))
+      rb_gc_mark_movable(fiber->self);
+}
+
 static void backend_mark(void *pointer) {
   struct backend_base *backend = pointer;
 
@@ -51,8 +59,7 @@ static void backend_mark(void *pointer) {
   runqueue_mark(&backend->runqueue);
   list_each(node, &backend->waiting)
     rb_gc_mark_movable(list_entry(node, struct fiber_state, waiting)->self);
-  list_each(node, &backend->scoped)
-    rb_gc_mark_movable(list_entry(node, struct fiber_state, scoped)->self);
+  list_each(node, &backend->noted) mark_if_limited(list_entry(node, struct fiber_state, noted));
 }
 
 static void backend_compact(void *pointer) {
@@ -72,7 +79,7 @@ static void backend_compact(void *pointer) {
 
 static void forget_waiting(struct backend_base *backend) {
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
-  while (!list_empty_p(&backend->scoped)) list_remove(backend->scoped.next);
+  while (!list_empty_p(&backend->noted)) list_remove(backend->noted.next);
   select_forget_all(&backend->selects);
 }
 
@@ -113,7 +120,7 @@ VALUE backend_base_allocate(VALUE klass) {
   backend->last_status = Qnil;
   backend->thread_status = Qundef;
   list_init(&backend->waiting);
-  list_init(&backend->scoped);
+  list_init(&backend->noted);
   list_init(&backend->selects);
   return backend->self = TypedData_Wrap_Struct(klass, &backend_type, backend);
 }
@@ -197,6 +204,7 @@ void backend_base_open(struct backend_base *backend) {
 
 void backend_base_finalize(struct backend_base *backend) {
   if (!backend->open) return;
+  generator_unwatch(backend);
   backend->open = false;
   epoch++;
   forget_waiting(backend);
@@ -272,28 +280,6 @@ struct backend_base *backend_base_current(void) {
 
 /* ---- the running fiber ---------------------------------------------------------------------- */
 
-static void hand_back(struct fiber_state *from, struct fiber_state *to);
-
-static void part(struct fiber_state *proxy, struct fiber_state *fiber) {
-  fiber->proxy = proxy->resumer = NULL;
-  hand_back(proxy, fiber);
-}
-
-/* Somebody else than we switched to fiber: it was resumed by the fiber known to run before, or that
- * one yielded back to it. The links between are then undone. */
-static void note_resume(struct fiber_state *before, struct fiber_state *fiber) {
-  struct fiber_state *up = before;
-
-  while (up && up != fiber) up = up->resumer;
-  for (; up && before != fiber; before = up) part(before, up = before->resumer);
-  if (fiber->proxy) part(fiber->proxy, fiber);  /* user code switched by itself: nobody stands in for who runs */
-  if (up || before->away || fiber->spun || fiber->root) return;
-  fiber->resumer = before;
-  before->proxy = fiber;
-  RB_OBJ_WRITTEN(fiber->self, Qundef, before->self);
-  RB_OBJ_WRITTEN(before->self, Qundef, fiber->self);
-}
-
 static void find_root(struct backend_base *backend, struct fiber_state *fiber) {
   VALUE noted = rb_ivar_get(backend->thread, id_root);
   struct fiber_state *root = NIL_P(noted) ? fiber : fiber_state_of(noted);
@@ -312,9 +298,7 @@ static struct fiber_state *adopt_current(struct backend_base *backend, VALUE cur
   RB_OBJ_WRITTEN(fiber->self, Qundef, backend->self);
   if (!backend->root) find_root(backend, fiber);
   fiber->away = false;
-  if (backend->current != fiber) note_resume(backend->current, fiber);
-  backend->current = fiber;
-  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  if (backend->current != fiber) generator_arrive(backend, fiber);
   return fiber;
 }
 
@@ -332,6 +316,8 @@ static struct fiber_state *running(struct backend_base *backend) {
   if (backend->current->fiber == current && backend->root) return backend->current;
   return adopt_current(backend, current);
 }
+
+struct fiber_state *backend_base_running(struct backend_base *backend) { return running(backend); }
 
 struct fiber_state *backend_base_fiber(struct backend_base *backend) {
   refuse_in_handler(backend);
@@ -355,10 +341,9 @@ bool backend_base_may_wait_p(struct backend_base *backend) {
 static struct fiber_state *stand_in(struct fiber_state *fiber) {
   struct backend_base *backend = fiber->backend;
   bool here = backend->thread == rb_thread_current();
-  struct fiber_state *last = fiber;
 
   if (here && backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
-  while (last->proxy && !last->away) last = last->proxy;
+  struct fiber_state *last = generator_innermost(fiber);
   return here || last->away || backend->polling ? last : fiber;
 }
 
@@ -430,12 +415,12 @@ static void hand_back_all(struct fiber_state *from, struct fiber_state *to, VALU
   RB_GC_GUARD(exceptions);
 }
 
-/* from stood in for to, and got what was meant for it; now it has yielded or ended, and cannot be
- * switched to. */
-static void hand_back(struct fiber_state *from, struct fiber_state *to) {
-  VALUE more = from->pending, held_back = from->held_back;
+void backend_base_hand_back(struct fiber_state *from, struct fiber_state *to) {
+  VALUE incoming = from->incoming, more = from->pending, held_back = from->held_back;
 
   from->pending = from->held_back = Qnil;
+  from->incoming = Qundef;
+  if (incoming != Qundef) hand_back_one(from, to, incoming, RESUME_RAISE);
   if (from->queued) {
     struct runqueue_entry entry = *runqueue_find(&from->backend->runqueue, from);
     runqueue_remove(&from->backend->runqueue, from);
@@ -534,7 +519,7 @@ static bool drop_pending(struct fiber_state *fiber, VALUE exception) {
 }
 
 /* A generator it has resumed may still have what was meant for it. */
-void backend_base_update_links(struct backend_base *backend) {
+static void update_links(struct backend_base *backend) {
   if (!backend->open || backend->thread != rb_thread_current()) return;
   if (backend->current->fiber != rb_fiber_current()) adopt_current(backend, rb_fiber_current());
 }
@@ -565,7 +550,7 @@ VALUE backend_base_shift_instance(struct fiber_state *fiber, VALUE klass) {
 
 /* A plain wake that the exception had replaced is no loss, because the fiber runs. Further
  * exceptions move up. */
-bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
+static bool withdraw(struct fiber_state *fiber, VALUE exception) {
   if (fiber->incoming == exception) {
     fiber->incoming = Qundef;
     return true;
@@ -583,8 +568,15 @@ bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
   return drop_pending(fiber, exception);
 }
 
+/* A generator that waits in its place may have it. */
+bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception) {
+  for (; fiber; fiber = fiber->proxy)
+    if (withdraw(fiber, exception)) return true;
+  return false;
+}
+
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception) {
-  backend_base_update_links(fiber->backend);
+  update_links(fiber->backend);
   return backend_base_withdraw(fiber, exception);
 }
 
@@ -779,7 +771,7 @@ static bool hopeless_p(struct backend_base *backend) {
  * false when only another thread can help, and there is one. */
 static bool resolve_idleness(struct backend_base *backend, struct fiber_state *self,
                              enum switch_idle idle) {
-  struct fiber_state *root = backend->root;
+  struct fiber_state *root = generator_innermost(backend->root);
 
   if (idle == SWITCH_MAY_RETURN) backend_base_schedule(self, Qnil, RESUME_RETURN);
   else if (root->away && root->idle_ok) backend_base_schedule(root, Qnil, RESUME_RETURN);
@@ -837,13 +829,23 @@ static void find_runnable(struct backend_base *backend, struct fiber_state *self
   }
 }
 
-/* Another thread scheduled a fiber whose generator was running, and came to wait since. */
-static bool passed_on_p(struct backend_base *backend, struct runqueue_entry *entry) {
-  struct fiber_state *last = entry->fiber->proxy ? stand_in(entry->fiber) : entry->fiber;
+static void pass_on(struct backend_base *backend, struct fiber_state *from, struct fiber_state *to,
+                    VALUE value, enum resume_how how) {
+  if (how == RESUME_RETURN || !held_back_p(from, to, value))
+    enqueue(backend, to, value, how, AT_HEAD);
+}
 
-  if (last == entry->fiber) return false;
-  if (entry->how == RESUME_RETURN || !held_back_p(entry->fiber, last, entry->value))
-    enqueue(backend, last, entry->value, entry->how, AT_HEAD);
+/* It was scheduled while it ran, or its generator did in another thread; now that one waits. */
+static bool passed_on_p(struct backend_base *backend, struct runqueue_entry *entry) {
+  struct fiber_state *fiber = entry->fiber, *last = fiber->proxy ? stand_in(fiber) : fiber;
+  VALUE more = fiber->pending;
+
+  if (last == fiber) return false;
+  fiber->pending = Qnil;
+  pass_on(backend, fiber, last, entry->value, entry->how);
+  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
+    pass_on(backend, fiber, last, RARRAY_AREF(more, i), RESUME_RAISE);
+  RB_GC_GUARD(more);
   return true;
 }
 
@@ -941,7 +943,9 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
   }
   RB_GC_GUARD(fiber);           /* target may have no other reference until it runs */
   self->away = false;
+  if (backend->current != self && !backend->handover) generator_came_back(backend);
   backend->current = self;
+  if (generator_p(self) && !self->escorted) generator_watch(backend);
   return value;
 }
 
@@ -1135,10 +1139,10 @@ static void reopen(struct backend_base *backend) {
   int rc = loop_after_fork(&backend->loop);
   if (rc < 0) error_raise_errno(rc, "reopening the event loop after a fork");
   become_root(backend, fiber);
-  list_remove(&fiber->scoped);
+  list_remove(&fiber->noted);
   rearm_scopes(backend, fiber);
-  list_each(node, &backend->scoped)
-    rearm_scopes(backend, list_entry(node, struct fiber_state, scoped));
+  list_each(node, &backend->noted)
+    rearm_scopes(backend, list_entry(node, struct fiber_state, noted));
 }
 
 void backend_base_after_fork(struct backend_base *backend) {

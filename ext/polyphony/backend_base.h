@@ -22,7 +22,9 @@ struct backend_base {
   struct fiber_state *root;     /* the thread's main fiber */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
   struct list selects;          /* struct select_wait, see io.h */
-  struct list scoped;           /* fibers that are not ours, in a scope: its timer may wake them */
+  struct list noted;            /* fibers that are not ours, in a scope or awaited (generator.h) */
+  bool watching;                /* switches are looked at */
+  unsigned quiet;               /* those since the last that mattered */
   enum resume_how how;          /* how the value of the transfer under way is meant */
   bool unscheduled;             /* its scheduler was told to go: see scheduler.h */
   bool try_only;                /* the next read must not wait: see direct_paths.c */
@@ -88,8 +90,7 @@ void backend_base_note_root(void);
  * ThreadError on top of a wait: in a stock signal handler, an idle hook or a trace proc. */
 struct fiber_state *backend_base_fiber(struct backend_base *backend);
 bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would raise */
-/* Notes who runs, after a switch that was not ours: what was scheduled for it meanwhile is its own again. */
-void backend_base_update_links(struct backend_base *backend);
+struct fiber_state *backend_base_running(struct backend_base *backend);  /* for others; does not raise */
 
 /* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
  * Returns the value it was resumed with; backend->how says whether it is to be raised.
@@ -128,6 +129,9 @@ void backend_base_queue_pending(struct fiber_state *fiber);
 bool backend_base_unschedule(struct fiber_state *fiber, VALUE exception);
 /* The same, when the fiber runs and another thread calls. */
 bool backend_base_withdraw(struct fiber_state *fiber, VALUE exception);
+/* from stood in for to, and got what was meant for it; now it has yielded or ended, and cannot be
+ * switched to. Its own limits stay with it. */
+void backend_base_hand_back(struct fiber_state *from, struct fiber_state *to);
 /* Whether the fiber, or a generator it resumed, has its thread: it computes, or is in a call that
  * stops the whole thread. Any thread. */
 bool backend_base_runs_p(struct fiber_state *fiber);

@@ -3,6 +3,7 @@
 #include "backend_base.h"
 #include "clock.h"
 #include "errors.h"
+#include "generator.h"
 
 void (*cancel_scope_ended)(VALUE face) = NULL;
 
@@ -32,7 +33,7 @@ static void supersede_inner(struct cancel_scope *scope) {
  * now, in words: an exception that is kept must not keep a socket with it. */
 static VALUE explain_body(VALUE argument) {
   struct cancel_scope *scope = (struct cancel_scope *)argument;
-  struct fiber_state *fiber = fiber_state_who_waits(scope->fiber);
+  struct fiber_state *fiber = generator_innermost(scope->fiber);
   VALUE frames = rb_ary_new();
 
   for (unsigned i = 0; i < scope->frames; i++) rb_ary_push(frames, place_describe(&scope->set_at[i]));
@@ -125,6 +126,7 @@ void cancel_scope_reset(struct cancel_scope *scope) {
   if (scope->period < 0 || scope->superseded || scope->exception != Qundef) return;
   if (!backend->open) return;   /* its thread has ended: nobody would disarm it */
   backend_base_arm(backend, &scope->timer, backend_base_now(backend) + scope->period);
+  RB_OBJ_WRITTEN(backend->self, Qundef, scope->fiber->self);
 }
 
 void cancel_scope_drop_limits(struct fiber_state *fiber) {
@@ -135,13 +137,6 @@ void cancel_scope_drop_limits(struct fiber_state *fiber) {
   }
 }
 
-/* A spun fiber is kept by its parent. Another one may have nobody but the timer that wakes it. */
-static void keep_reachable(struct fiber_state *fiber) {
-  if (fiber->spun || fiber->root || !list_empty_p(&fiber->scoped)) return;
-  list_push(&fiber->backend->scoped, &fiber->scoped);
-  RB_OBJ_WRITTEN(fiber->backend->self, Qundef, fiber->self);
-}
-
 static struct cancel_scope *enter(int64_t period, VALUE spec) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
   struct cancel_scope *scope = ALLOC(struct cancel_scope);
@@ -149,7 +144,7 @@ static struct cancel_scope *enter(int64_t period, VALUE spec) {
   *scope = (struct cancel_scope){ .fiber = fiber, .timer.fire = expire, .period = period,
                                   .exception = Qundef, .face = Qnil };
   list_unshift(&fiber->scopes, &scope->link);
-  keep_reachable(fiber);
+  if (generator_p(fiber)) generator_note(fiber);
   RB_OBJ_WRITE(fiber->self, &scope->spec, spec);
   cancel_scope_reset(scope);
   return scope;
@@ -168,7 +163,7 @@ static void dispose(struct cancel_scope *scope) {
     timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
   if (!NIL_P(scope->face) && cancel_scope_ended) cancel_scope_ended(scope->face);
   list_remove(&scope->link);
-  if (list_empty_p(&scope->fiber->scopes)) list_remove(&scope->fiber->scoped);
+  if (list_empty_p(&scope->fiber->scopes)) generator_drop(scope->fiber);
   xfree(scope);
 }
 
@@ -250,12 +245,26 @@ static bool lower(struct cancel_scope *shield) {
   return !NIL_P(held) && !fiber->shields;
 }
 
+/* What has come already and was not delivered yet, a second stop for instance, waits as well. */
+static void raise_shield(struct fiber_state *fiber) {
+  VALUE more = Qnil, exception;
+
+  fiber->shields++;
+  if (fiber->incoming != Qundef && cancel_scope_hold(fiber, fiber->incoming))
+    fiber->incoming = Qundef;
+  while ((exception = backend_base_shift_exception(fiber)) != Qundef)
+    if (!cancel_scope_hold(fiber, exception))
+      rb_ary_push(NIL_P(more) ? (more = rb_ary_new()) : more, exception);
+  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
+    backend_base_schedule(fiber, RARRAY_AREF(more, i), RESUME_RAISE);
+}
+
 VALUE cancel_scope_shield(VALUE (*body)(VALUE, struct cancel_scope *), VALUE argument) {
   struct run run = { body, argument, enter(-1, Qundef) };
   int state;
 
   run.scope->shield = true;
-  run.scope->fiber->shields++;
+  raise_shield(run.scope->fiber);
   VALUE result = rb_protect(run_body, (VALUE)&run, &state);
   bool came = lower(run.scope);
   if (state) rb_jump_tag(state);

@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "fiber_life.h"
+#include "generator.h"
 #include "io.h"
 #include "place.h"
 #include "queue.h"
@@ -114,6 +115,11 @@ static VALUE Fiber_schedule_if_alive(VALUE self, VALUE exception) {
   if (fiber->ended || !RTEST(rb_fiber_alive_p(self))) return Qnil;
   backend_base_schedule_value(fiber, exception, false);
   return self;
+}
+
+/* Like resume, for generators of our own. */
+static VALUE Fiber_resume(int argc, VALUE *argv, VALUE self) {
+  return generator_resume(self, argc, argv);
 }
 
 static VALUE Fiber_await(VALUE self) { return fiber_life_await(get(self)); }
@@ -257,6 +263,7 @@ static VALUE Fiber_add_monitor(VALUE self, VALUE object) {
 
   if (NIL_P(fiber->monitors)) FIBER_WRITE(fiber, monitors, rb_ary_new());
   rb_ary_push(fiber->monitors, object);
+  if (generator_p(fiber)) generator_note_awaited(fiber);
   return self;
 }
 
@@ -300,6 +307,11 @@ static VALUE Fiber_park_off(VALUE self) {
 static VALUE Fiber_unpark(VALUE self) {
   backend_base_put_back(bound(self));
   return self;
+}
+
+/* It has left through a switch of ours, and only one of ours may bring it back. */
+static VALUE Fiber_away_p(VALUE self) {
+  return get(self)->away && self != rb_fiber_current() ? Qtrue : Qfalse;
 }
 
 static VALUE Fiber_parked_p(VALUE self) { return get(self)->off ? Qtrue : Qfalse; }
@@ -349,14 +361,14 @@ static VALUE Fiber_thread(VALUE self) {
 static VALUE Fiber_spawn_frames(VALUE self) { return place_frames(get(self)->spun_at); }
 
 static VALUE Fiber_wait_reason(VALUE self) {
-  const char *reason = fiber_state_who_waits(get(self))->wait_reason;
+  const char *reason = generator_innermost(get(self))->wait_reason;
 
   return reason ? rb_str_new_cstr(reason) : Qnil;
 }
 
 /* [reason or nil, subject or nil, since or nil] */
 static VALUE Fiber_wait(VALUE self) {
-  struct fiber_state *fiber = fiber_state_who_waits(get(self));
+  struct fiber_state *fiber = generator_innermost(get(self));
   VALUE since = fiber->wait_since ? DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC) : Qnil;
 
   return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber), since);
@@ -398,6 +410,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "thread=", Fiber_set_thread, 1);
   rb_define_method(cFiber, "__block", Fiber_block, 0);
   rb_define_method(cFiber, "__spun?", Fiber_spun_p, 0);
+  rb_define_method(cFiber, "__away?", Fiber_away_p, 0);
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
@@ -417,6 +430,7 @@ void class_fiber_init(void) {
   rb_define_method(cFiber, "schedule", Fiber_schedule, -1);
   rb_define_method(cFiber, "schedule_with_priority", Fiber_schedule_with_priority, -1);
   rb_define_method(cFiber, "__schedule_if_alive", Fiber_schedule_if_alive, 1);
+  rb_define_method(cFiber, "__polyphony_resume", Fiber_resume, -1);
   rb_define_method(cFiber, "await", Fiber_await, 0);
   rb_define_method(cFiber, "join", Fiber_await, 0);
   rb_define_method(cFiber, "value", Fiber_await, 0);

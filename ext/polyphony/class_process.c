@@ -22,14 +22,19 @@ static bool parse(int argc, const VALUE *argv, struct call *call) {
   return true;
 }
 
+static struct backend_base *open_backend(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  return backend && backend->open ? backend : NULL;
+}
+
 /* A thread that has no backend has no fibers to be served: stock waits for one child as well. A wait
  * for any child needs ours everywhere, so as not to take what somebody waits for. */
 static bool ours_p(const struct call *call) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = open_backend();
 
   if (call->flags & WNOHANG) return true;
-  if (!backend || !backend->open) return call->pid <= 0;
-  return backend_base_may_wait_p(backend);
+  return backend ? backend_base_may_wait_p(backend) : call->pid <= 0;
 }
 
 static VALUE call_super(VALUE argument) {
@@ -73,9 +78,18 @@ static VALUE wait_for(struct call *call, VALUE *result) {
   bool waits = !(call->flags & WNOHANG);
   do {
     if (found_p(status = io_process_wait(call->pid, call->flags))) return status;
+    /* Stock would look again, and take a child that has ended since and may be another's. */
+    if (NIL_P(*result = status) && open_backend()) return Qnil;
     *result = call_super((VALUE)&(struct call){ call->pid, call->flags | WNOHANG });
   } while (waits && NIL_P(*result));    /* there is one by now */
   return Qnil;
+}
+
+static VALUE without_status(VALUE result) {
+  struct backend_base *backend = NIL_P(result) ? open_backend() : NULL;
+
+  if (backend) backend_base_show_status(backend, Qnil);
+  return result;
 }
 
 static void set_last_status(VALUE status) {
@@ -89,7 +103,7 @@ static VALUE Process_wait(int argc, VALUE *argv, VALUE self) {
   (void)self;
   if (!parse(argc, argv, &call)) return rb_call_super(argc, argv);
   VALUE status = wait_for(&call, &result);
-  if (NIL_P(status)) return result;
+  if (NIL_P(status)) return without_status(result);
   set_last_status(status);
   return INT2NUM(io_process_pid(status));
 }
@@ -101,7 +115,7 @@ static VALUE Process_wait2(int argc, VALUE *argv, VALUE self) {
   (void)self;
   if (!parse(argc, argv, &call)) return rb_call_super(argc, argv);
   VALUE status = wait_for(&call, &result);
-  if (NIL_P(status)) return result;
+  if (NIL_P(status)) return without_status(result);
   set_last_status(status);
   return rb_assoc_new(INT2NUM(io_process_pid(status)), rb_last_status_get());
 }
@@ -150,9 +164,9 @@ static VALUE Process_waitall(VALUE self) {
 /* ---- $? -------------------------------------------------------------------------------------- */
 
 static VALUE last_status(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = open_backend();
 
-  return backend && backend->open ? backend_base_last_status(backend) : rb_last_status_get();
+  return backend ? backend_base_last_status(backend) : rb_last_status_get();
 }
 
 static VALUE read_last_status(ID name, VALUE *data) {

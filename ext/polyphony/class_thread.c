@@ -209,8 +209,9 @@ static VALUE Thread_s_strike(VALUE klass, VALUE fiber_object, VALUE face) {
 
   (void)klass;
   if (!scope || !backend_base_runs_p(fiber)) return Qfalse;
-  cancel_scope_cancel(scope);
+  cancel_scope_cancel(scope);   /* makes the exception, in Ruby: that thread may have gone on meanwhile */
   if (scope->exception == Qundef || cancel_scope_held_p(fiber, scope->exception)) return Qfalse;
+  if (!backend_base_runs_p(fiber)) return Qfalse;
   if (!backend_base_withdraw(fiber, scope->exception)) return Qfalse;
   raise_as_stock(fiber->backend, scope->exception);
   return Qtrue;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "errors.h"
 #include "fiber_life.h"
+#include "generator.h"
 #include "place.h"
 #include "holding.h"
 #include "waitlist.h"
@@ -287,15 +288,15 @@ static void end_process(struct fiber_state *fiber) {
   ruby_stop(status);            /* reports what was raised, like the end of a program */
 }
 
-/* Ruby continues a fiber that returns in the thread's root fiber. If that one is waiting in
- * backend_base_switch_fiber, returning is the best way to go: Ruby knows that the fiber is dead, and
- * the root takes the next entry for us. (The stack is given back by the GC all the same: Ruby does
- * that at once only for fibers that were resumed.) If the root left otherwise (it resumed a generator
- * which then waited), this fiber switches away and never comes back. */
+/* Ruby continues a fiber that returns in the thread's root fiber, or the innermost of those which that
+ * one has resumed. If it is waiting in backend_base_switch_fiber, returning is the best way to go: Ruby
+ * knows that the fiber is dead, and the other takes the next entry for us. (The stack is given back by
+ * the GC all the same: Ruby does that at once only for fibers that were resumed.) If it left otherwise,
+ * this fiber switches away and never comes back. */
 static VALUE depart(struct fiber_state *fiber) {
   struct backend_base *backend = fiber->backend;
 
-  if (backend->root->away) {
+  if (generator_returned_to(backend->root)->away) {
     backend->handover = true;
     return Qnil;
   }
@@ -486,6 +487,7 @@ static void await_end(struct fiber_state *fiber) {
   struct fiber_state *self = backend_base_fiber(backend_base_current());
   int state;
 
+  if (generator_p(fiber)) generator_note_awaited(fiber);
   rb_protect(park_until_it_ends, (VALUE)fiber, &state);
   if (!state) return;
   if (owed_p(fiber, self) && rb_errinfo() != fiber->result)

@@ -112,7 +112,7 @@ static void state_free(void *pointer) {
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
   list_remove(&state->all);
   list_remove(&state->waiting);
-  list_remove(&state->scoped);
+  list_remove(&state->noted);
   list_remove(&state->parked);
   list_remove(&state->sibling);
   orphan_all(&state->children);
@@ -156,7 +156,7 @@ static void init_lists(struct fiber_state *state) {
   list_init(&state->waiting);
   list_init(&state->parked);
   list_init(&state->scopes);
-  list_init(&state->scoped);
+  list_init(&state->noted);
   list_init(&state->children);
   list_init(&state->sibling);
   list_init(&state->awaiters.parked);
@@ -272,11 +272,6 @@ VALUE fiber_state_noted(VALUE object, ID name) {
   VALUE noted = rb_attr_get(object, name);
 
   return rb_typeddata_is_kind_of(noted, &state_type) ? fiber_state_unwrap(noted)->fiber : Qnil;
-}
-
-struct fiber_state *fiber_state_who_waits(struct fiber_state *state) {
-  while (state->proxy && !state->away) state = state->proxy;
-  return state;
 }
 
 VALUE fiber_state_wait_subject(struct fiber_state *state) {

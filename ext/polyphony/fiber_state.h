@@ -52,9 +52,12 @@ struct fiber_state {
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
-  struct fiber_state *resumer;  /* who was running when this one turned up; or NULL */
+  struct fiber_state *resumer;  /* who has resumed this one, see generator.h; or NULL */
   struct fiber_state *proxy;    /* the other way round */
   struct worker *worker;        /* of a stand-in, see stand_in.c; or NULL */
+  bool unsure : 1;              /* others may stand between it and the resumer */
+  bool escorted : 1;            /* by generator_resume, which knows when it is back */
+  bool heard : 1;               /* somebody wants to hear of its end */
 
   /* runqueue.c */
   bool queued;
@@ -85,7 +88,7 @@ struct fiber_state {
   unsigned shields;             /* how many of them are shields */
   VALUE held_back;              /* Array of exceptions that wait for the end of a shield, or Qnil */
   VALUE deadline;               /* Polyphony::Deadline that holds for it and what it spins, or Qnil */
-  struct list scoped;           /* in backend->scoped while it is in one and not ours */
+  struct list noted;            /* in backend->noted while it is in one, or heard, and not ours */
 
   /* the tree */
   struct fiber_state *parent;   /* NULL for a root or a raw fiber */
@@ -130,9 +133,6 @@ void fiber_state_forget(struct fiber_state *state);
  * kept, so that the object can still be marshalled: a Fiber cannot be. */
 void fiber_state_note(VALUE object, ID name, VALUE fiber);
 VALUE fiber_state_noted(VALUE object, ID name);         /* the Fiber, or Qnil */
-
-/* Who waits in its place: a generator it resumed, its stand-in, or itself. */
-struct fiber_state *fiber_state_who_waits(struct fiber_state *state);
 
 /* What it waits for, as an object that may be shown; or Qnil. */
 VALUE fiber_state_wait_subject(struct fiber_state *state);

@@ -1,5 +1,6 @@
 /* stand_in.c - see stand_in.h */
 #include "errors.h"
+#include "generator.h"
 #include "scheduler.h"
 #include "stand_in.h"
 
@@ -224,10 +225,13 @@ struct job {
 /* By transfer: a resume that finds no memory for a stack would leave the caller in the state of one that
  * is resuming another, to which Ruby never switches again. Back here, the stand-in stands for nobody: it
  * may be hired by a generator next, before this fiber comes to a switchpoint. */
+static VALUE transfer(VALUE fiber) { return rb_fiber_transfer(fiber, 0, NULL); }
+
 static void resume(struct job *job) {
+  VALUE fiber = job->worker->fiber;
+
   if (job->request->event != NEW) job->request->event = RUNNING;
-  rb_fiber_transfer(job->worker->fiber, 0, NULL);
-  backend_base_update_links(job->backend);
+  generator_escort(fiber, transfer, fiber);
 }
 
 static VALUE call_block(struct request *request) {
@@ -274,8 +278,6 @@ static void abandon(struct worker *worker) {
   struct fiber_state *fiber = fiber_state_of(worker->fiber);
 
   worker->request = NULL;
-  if (fiber->resumer) fiber->resumer->proxy = NULL;
-  fiber->resumer = NULL;
   if (fiber->backend) backend_base_schedule(fiber, rb_class_new_instance(0, NULL, eUnwind), RESUME_RAISE);
 }
 

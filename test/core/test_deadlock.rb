@@ -83,9 +83,9 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal 1, lines.grep(/<Fiber stubborn.* waits for an event/).size
   end
 
-  def test_for_how_long_is_left_out_of_one_that_has_not_waited
+  def test_whoever_has_resumed_a_fiber_waits_for_what_that_one_waits_for
     lines = report('Fiber.new { Polyphony::Event.new.await }.resume')
-    assert_equal 1, lines.grep(/\A  #<Fiber:\d+ \(root\)> waits for being scheduled\z/).size
+    assert_equal 1, lines.grep(/\A  #<Fiber:\d+ \(root\)> waits for an event \(#<Polyphony::Event/).size
   end
 
   def test_a_mailbox_is_called_one

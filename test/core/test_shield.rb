@@ -21,6 +21,34 @@ class TestShield < Polyphony::TestCase
     assert_equal [:finished], log
   end
 
+  def test_a_second_stop_that_has_come_already_waits_for_its_end
+    log = []
+    fiber = spin do
+      sleep
+    ensure
+      shield { 3.times { snooze }; log << :finished }
+      log << :not_reached
+    end
+    snooze
+    fiber.stop(:first)
+    fiber.stop(:second)
+    assert_equal [:second, [:finished]], [fiber.await, log]
+  end
+
+  def test_an_exit_that_has_come_already_does_not_wait
+    log = []
+    fiber = spin do
+      sleep
+    rescue IOError
+      shield { snooze; log << :finished }
+    end
+    snooze
+    fiber.raise(IOError)
+    fiber.raise(SystemExit)
+    assert_raises(SystemExit) { fiber.await }
+    assert_empty log
+  end
+
   def test_a_generator_may_shield_itself_and_whoever_resumes_it
     log = []
     fiber = spin do

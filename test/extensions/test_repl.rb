@@ -106,13 +106,16 @@ class TestRepl < Polyphony::TestCase
 
   DEBUG_PROMPT = /\(ruby\) |\(rdbg\) /.freeze
 
+  # It comes with Ruby, as a gem that is not in the bundle.
+  STOCK_GEMS = { 'GEM_HOME' => nil, 'GEM_PATH' => Gem.default_path.join(File::PATH_SEPARATOR) }.freeze
+
   # The debugger stops the thread at its prompt, as it is meant to: fibers go on with +continue+.
   PLACES.each do |place, run|
     define_method(:"test_debug_in_the_#{place}_fiber") do
-      at_terminal(run, 'require "debug"; binding.break') do |terminal|
+      at_terminal(run, 'require "debug"; binding.break', env: STOCK_GEMS) do |terminal|
         terminal.expect(DEBUG_PROMPT)
         terminal.type("[local, secret]\n")
-        terminal.expect(/^\[:here, 42\]/)
+        terminal.expect(/\[:here, 42\]/)
         terminal.expect(DEBUG_PROMPT)
         terminal.type("next\n")
         terminal.expect(DEBUG_PROMPT)

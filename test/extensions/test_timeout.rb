@@ -275,6 +275,20 @@ class TestTimeout < Polyphony::TestCase
     nothing_pending
   end
 
+  def test_who_comes_to_wait_while_the_error_is_made_is_struck_there_and_nobody_else
+    asked = gone = false
+    slow_to_make = Class.new(StandardError) do
+      define_method(:initialize) { |*args| asked = true; Thread.pass until gone; super(*args) }
+    end
+    limited = spin do
+      Timeout.timeout(0.001, slow_to_make) { Thread.pass until asked; suspend }
+    rescue slow_to_make
+      :struck
+    end
+    other = spin { gone = true; 1000.times { Thread.pass }; :unharmed }
+    assert_equal %i[struck unharmed], Fiber.await(limited, other)
+  end
+
   def test_a_call_that_stops_the_whole_thread_is_interrupted
     reader, = pipe_pair
     stock_sleep = Polyphony::Watchdog::STOCK_SLEEP

@@ -332,6 +332,14 @@ class TestGC < Polyphony::TestCase
     assert_operator left, :<, FEW
   end
 
+  def test_abandoned_generators_in_a_shield_or_in_a_limit_that_is_over_are_collected
+    heavy
+    left = left_of(500) { Fiber.new { shield { snooze; Fiber.yield } }.tap(&:resume) }
+    assert_operator left, :<, FEW
+    left = left_of(500) { Fiber.new { move_on_after(0) { Fiber.yield } }.tap { |raw| raw.resume; snooze } }
+    assert_operator left, :<, FEW
+  end
+
   def test_queues_nobody_refers_to_are_collected
     heavy
     assert_operator left_of(500) { Polyphony::Queue.new.tap { |q| q << q } }, :<, FEW

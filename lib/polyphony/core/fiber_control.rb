@@ -12,8 +12,15 @@ module Polyphony
       __schedule_if_alive(__program? ? SystemExit.new : MoveOn.new(value))
     end
     alias stop interrupt
-    alias kill interrupt
     alias move_on interrupt
+
+    # As interrupt. A fiber that is not ours (Fiber.new) gets Ruby's own method, where there is one,
+    # unless it waits.
+    # @param value [Object]
+    # @return [self, nil] nil if it had ended already
+    def kill(value = nil)
+      __ours? || !defined?(super) ? interrupt(value) : super()
+    end
 
     # Raises Cancel, or the given exception, in the fiber; uncaught it goes to the parent.
     # @param exception [Exception, Class]
@@ -37,11 +44,17 @@ module Polyphony
       main? && thread == Thread.main
     end
 
+    # @!visibility private
+    # Whether it is left and found by our switches. Others are resumed, except while they wait.
+    def __ours?
+      __spun? || main? || __away?
+    end
+
     # Raises in the fiber, at the point where it waits. Arguments as for Kernel#raise, +cause:+
-    # included. A fiber that is not ours (Fiber.new) gets Ruby's own method.
+    # included. A fiber that is not ours (Fiber.new) gets Ruby's own method, unless it waits.
     # @return [self]
     def raise(*args, **options)
-      return super unless __spun? || main?
+      return super unless __ours?
 
       __schedule_if_alive(FiberControl.exception(*args, **options))
       self
