@@ -73,6 +73,13 @@ static VALUE Backend_break(VALUE self) {
 
 static VALUE Backend_stats(VALUE self) { return backend_base_stats(backend_base_of(self)); }
 
+/* Changes with every switch; nil while it waits for events. Any thread. */
+static VALUE Backend_turn(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  return backend->polling ? Qnil : ULL2NUM(backend->switch_count);
+}
+
 static VALUE Backend_trace(int argc, VALUE *argv, VALUE self) {
   backend_base_trace(backend_base_of(self), argc, argv);
   return self;
@@ -524,6 +531,7 @@ void class_backend_init(void) {
   rb_define_method(cBackend, "poll", Backend_poll, 1);
   rb_define_method(cBackend, "break", Backend_break, 0);
   rb_define_method(cBackend, "stats", Backend_stats, 0);
+  rb_define_method(cBackend, "__turn", Backend_turn, 0);
   rb_define_method(cBackend, "trace", Backend_trace, -1);
   rb_define_method(cBackend, "trace_proc=", Backend_set_trace_proc, 1);
   rb_define_method(cBackend, "idle_proc=", Backend_set_idle_proc, 1);

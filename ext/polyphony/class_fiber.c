@@ -299,6 +299,12 @@ static VALUE Fiber_set_oob(VALUE self, VALUE value) {
   return value;
 }
 
+static VALUE Fiber_s_reserve(VALUE klass, VALUE tag) {
+  (void)klass;
+  need_block("__reserve");
+  return fiber_life_reserve(current()->backend, tag, rb_block_proc());
+}
+
 static VALUE Fiber_park_off(VALUE self) {
   backend_base_take_off(bound(self));
   return self;
@@ -405,6 +411,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__parked__?", Fiber_parked_p, 0);
   rb_define_method(cFiber, "oob", Fiber_oob, 0);
   rb_define_method(cFiber, "oob=", Fiber_set_oob, 1);
+  rb_define_singleton_method(cFiber, "__reserve", Fiber_s_reserve, 1);
   rb_define_method(cFiber, "setup_raw", Fiber_setup_raw, 0);
   rb_define_method(cFiber, "setup_main_fiber", Fiber_setup_main, 0);
   rb_define_method(cFiber, "thread=", Fiber_set_thread, 1);

@@ -412,7 +412,8 @@ static void trace_spin(struct fiber_state *fiber) {
 /* More than a backtrace shows of most programs, and not too much for a spin in a deep one. */
 enum { SPAWN_FRAMES = 32 };
 
-static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct place *place) {
+/* Not queued, nobody's child. */
+static VALUE conceive(struct backend_base *backend, VALUE tag, VALUE block, struct place *place) {
   struct fiber_state *state = fiber_state_new();
   VALUE self = state->self;
 
@@ -421,10 +422,18 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct pla
   rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
   FIBER_WRITE(state, tag, tag);
   FIBER_WRITE(state, block, block);
-  state->backend = parent->backend;
-  RB_OBJ_WRITTEN(self, Qundef, parent->backend->self);
+  state->backend = backend;
+  RB_OBJ_WRITTEN(self, Qundef, backend->self);
   VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, main_proc);
   fiber_state_attach(state, fiber);
+  RB_GC_GUARD(self);
+  return fiber;
+}
+
+static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct place *place) {
+  VALUE fiber = conceive(parent->backend, tag, block, place);
+  struct fiber_state *state = fiber_state_of(fiber);
+
   fiber_state_adopt(parent, state);
   state->inherited = !NIL_P(parent->deadline);
   FIBER_WRITE(state, deadline, parent->deadline);
@@ -433,7 +442,14 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct pla
     FIBER_WRITE(state, last_status, backend_base_last_status(parent->backend));
   if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
   backend_base_schedule(state, Qnil, RESUME_RETURN);
-  RB_GC_GUARD(self);
+  RB_GC_GUARD(fiber);
+  return fiber;
+}
+
+VALUE fiber_life_reserve(struct backend_base *backend, VALUE tag, VALUE block) {
+  VALUE fiber = conceive(backend, tag, block, NULL);
+
+  fiber_state_of(fiber)->oob = true;
   return fiber;
 }
 

@@ -12,6 +12,9 @@ void fiber_life_init(void);                            /* once, at load */
 
 /* A new Fiber, child of parent, queued at the tail of parent's thread. Raises. */
 VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block);
+/* A new Fiber that runs when somebody schedules it, a signal handler for instance: fibers made there
+ * are, to Ruby, in it for ever and cannot lock a Mutex. It has no parent and inherits nothing. Raises. */
+VALUE fiber_life_reserve(struct backend_base *backend, VALUE tag, VALUE block);
 
 /* Waits for the end; the result, or raises what it ended with. Switches. */
 VALUE fiber_life_await(struct fiber_state *fiber);

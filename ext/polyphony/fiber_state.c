@@ -313,6 +313,7 @@ VALUE fiber_state_list(void) {
   list_each(node, &all) {
     struct fiber_state *state = list_entry(node, struct fiber_state, all);
     if (state->worker) continue;  /* what it waits for is told of its caller */
+    if (state->oob && !state->started && !state->queued) continue;  /* in reserve */
     if (state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state))
       rb_ary_push(fibers, state->fiber);
   }

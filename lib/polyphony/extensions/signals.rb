@@ -12,19 +12,26 @@ module Polyphony
     STOCK_SLEEP = KernelExtensions::STOCK_SLEEP
 
     class << self
+      # Handlers of others stay.
       def install
-        KINDS.each { |name, error| replace(name, 'DEFAULT', proc { strike(name, error.call) }) }
+        KINDS.each_key { |name| Traps.replace(name, 'DEFAULT', default(::Signal.list[name])) }
       end
 
       # Ours, whatever was there.
       def reinstall
-        KINDS.each_key { |name| trap(name, 'DEFAULT') }
-        install
+        KINDS.each_key { |name| Traps.set_stock(name, 'DEFAULT') }
       end
 
       # From now on a signal ends the program at once.
       def let_go
-        KINDS.each_key { |name| replace(name, @ours[name], 'SYSTEM_DEFAULT') }
+        KINDS.each_key { |name| Traps.replace(name, 'DEFAULT', 'SYSTEM_DEFAULT') }
+      end
+
+      # @param number [Integer] of a signal
+      # @return [Handler, nil] what it does if the program has set nothing; nil: what it does in Ruby
+      def default(number)
+        name, error = KINDS.find { |one, _| ::Signal.list[one] == number }
+        name && Traps.handler('DEFAULT') { strike(name, error.call) }
       end
 
       # @return [Boolean] whether the error is a signal that came while another was being handled
@@ -33,13 +40,6 @@ module Polyphony
       end
 
       private
-
-      # Handlers of others stay.
-      def replace(name, present, handler)
-        before = trap(name, handler)
-        trap(name, before) unless before == present
-        (@ours ||= {})[name] = handler
-      end
 
       # In the main thread, on top of whatever runs there.
       def strike(name, error)
@@ -64,7 +64,7 @@ module Polyphony
       end
 
       def die(name)
-        trap(name, 'SYSTEM_DEFAULT')
+        Traps.install(name, 'SYSTEM_DEFAULT')
         ::Process.kill(name, ::Process.pid)
       end
     end
