@@ -6,6 +6,7 @@
 
 static VALUE cStandIn;          /* Polyphony::StandIn::Worker, never shown */
 static VALUE eUnwind;           /* makes a stock method leave that waits for its block */
+static VALUE eUncaughtThrow;    /* Ruby's */
 static ID id_bind_call;
 
 enum { IDLE_KEPT = 4 };         /* per thread */
@@ -314,11 +315,17 @@ static bool without_lines_p(VALUE error) {
   return true;
 }
 
+/* A throw, in a to_s for instance: there is no catch in the stand-in, but maybe here. */
+static void throw_here(VALUE error) {
+  rb_throw_obj(rb_funcall(error, rb_intern("tag"), 0), rb_funcall(error, id_value, 0));
+}
+
 /* C functions alone ran in the stand-in: where they were called is not among its frames. So Ruby is
  * made to note them anew, here. An exception that was raised elsewhere first keeps its own. */
 static void raise_here(VALUE error, VALUE stand_in) {
   bool ours = fiber_state_noted(error, id_raising) == stand_in && !RB_OBJ_FROZEN(error);
 
+  if (ours && CLASS_OF(error) == eUncaughtThrow) throw_here(error);
   if (ours && without_lines_p(error)) {
     rb_ivar_set(error, rb_intern("bt"), Qnil);
     rb_ivar_set(error, rb_intern("bt_locations"), Qnil);
@@ -390,5 +397,7 @@ void stand_in_init(void) {
   eUnwind = rb_define_class_under(module, "Unwind", rb_eException);
   rb_gc_register_address(&cStandIn);
   rb_gc_register_address(&eUnwind);
+  rb_gc_register_address(&eUncaughtThrow);
+  eUncaughtThrow = rb_path2class("UncaughtThrowError");
   rb_funcall(module, rb_intern("private_constant"), 2, ID2SYM(rb_intern("Worker")), ID2SYM(rb_intern("Unwind")));
 }

@@ -43,9 +43,9 @@ module Polyphony
       end
 
       # @return [Object] what was there, a Handler perhaps
-      def install(signal, *command, &block)
-        before = STOCK.call(signal, *command, &block)
-        @handlers[number(signal)] = command.first.is_a?(Handler) ? command.first : nil
+      def install(*args, &block)
+        before = STOCK.call(*args, &block)
+        @handlers[number(args[0])] = args[1].is_a?(Handler) ? args[1] : nil
         before
       end
 
