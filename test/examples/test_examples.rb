@@ -46,6 +46,7 @@ class TestExamples < Polyphony::TestCase
     'restart' => ["going to sleep\nstopped\ngoing to sleep\ndone sleeping\nstopped\n",
                   'greeter ended with "hello nobody"', 'greeter ended with "hello world"', 'the same fiber: false'],
     'shield' => ['after it: 100', 'a limit around it: over', 'and still: 100'],
+    'signals' => ["configuration read again\n", 'waiting for requests', "request 1 done at level debug\nbye"],
     'storage' => ["[-] start\n[17] begin\n", '[17] read orders', "[18] end\n[-] stop\n"],
     'resource_pool' => ['query 0 answered', 'query 2 failed: connection lost', 'query 7 answered', 'connections made: 3',
                         /^no resource was free within 0.05 s/, /greedy1:.* has connection \d since 0\.\d+ s$/,
