@@ -13,6 +13,7 @@ module Polyphony
     HELP = <<~TEXT
       usage: polyphony COMMAND
 
+        run          runs a Ruby script in a fiber, with Polyphony loaded: polyphony run script.rb
         doctor       which drivers are compiled in, which one is used here, and why not another
         help         this text
         --version    the version
@@ -33,11 +34,12 @@ module Polyphony
     # @return [Integer] the exit status
     def run
       case @argv.first
+      when 'run'                       then run_script
       when 'doctor'                    then doctor
       when '--version', '-v'           then tell("polyphony #{VERSION}")
       when nil, 'help', '--help', '-h' then tell(HELP)
       else
-        @err.puts "polyphony: no such command: #{@argv.first}", HELP
+        @err.puts "polyphony: no such command: #{@argv.first}", *hint, HELP
         USAGE_ERROR
       end
     end
@@ -47,6 +49,20 @@ module Polyphony
     def tell(text)
       @out.puts text
       0
+    end
+
+    # Somebody may have left out a word.
+    def hint
+      "to run a script: polyphony run #{@argv.join(' ')}" if File.file?(@argv.first)
+    end
+
+    # Does not come back.
+    def run_script
+      require_relative 'cli/run'
+      run = Run.new(@argv.drop(1))
+      return tell(Run::HELP) if run.help?
+
+      exec(*run.command)
     end
 
     def doctor

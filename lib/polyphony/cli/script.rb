@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+# Required last by `polyphony run`, before Ruby reads the script: it is run here, and Ruby does not come to it.
+# What cannot be read or compiled is left to Ruby, which says so.
+
+require 'polyphony'
+
+module Polyphony
+  class CLI
+    # The script, in a fiber that is non-blocking and the main one of its thread: signals, exit and Thread#raise go there.
+    # @api private
+    class Script
+      # What Ruby calls a script from standard input.
+      STDIN = '-'
+
+      # @param code [String, nil] of -e
+      def initialize(code)
+        @code = code
+      end
+
+      # Comes back only if it has to be left to Ruby.
+      def run
+        code = prepare or return
+        in_a_fiber(&code)
+        exit
+      end
+
+      private
+
+      # @return [Proc, nil] nil: Ruby is to read it
+      def prepare
+        return evaluation('-e', @code) if @code
+        return evaluation(STDIN, read_stdin) if $0 == STDIN
+
+        file if plain_first_line?
+      rescue SyntaxError => e
+        say(e) if $0 == STDIN && !@code
+      rescue SystemCallError
+        nil
+      end
+
+      # Options there are Ruby's to understand, and so is a script of another language.
+      def plain_first_line?
+        line = File.open($0, 'rb', &:gets).to_s
+        !line.start_with?('#!') || line.match?(/ruby[\d.]*\s*\Z/)
+      end
+
+      def file
+        compiled = RubyVM::InstructionSequence.compile_file($0)
+        give_data
+        show_binding(compiled)
+        -> { compiled.eval }
+      end
+
+      # It has been read: Ruby would find nothing.
+      def say(error)
+        warn error.message
+        exit false
+      end
+
+      # Only what is compiled from a file can be called <main>, so this is evaluated, where a return is not
+      # allowed.
+      def evaluation(name, code)
+        verbose, $VERBOSE = $VERBOSE, nil
+        RubyVM::InstructionSequence.compile(code, name)
+        lambda do
+          TOPLEVEL_BINDING.eval(code, name, 1)
+        rescue LocalJumpError => e
+          raise unless e.reason == :return && e.backtrace_locations&.first&.path == name
+        end
+      ensure
+        $VERBOSE = verbose
+      end
+
+      # Up to __END__; what follows is there to be read.
+      def read_stdin
+        code = +''
+        while (line = $stdin.gets)
+          break Object.const_set(:DATA, $stdin) if line.chomp == '__END__'
+
+          code << line
+        end
+        code
+      end
+
+      # As the main script of a program has it. In a heredoc, the word means nothing.
+      def give_data
+        return unless File.binread($0).match?(/^__END__\r?$/)
+
+        require 'ripper'
+        file = File.open($0)
+        token = Ripper.lex(File.read($0)).last
+        return file.close unless token[1] == :on___end__
+
+        token[0][0].times { file.gets }
+        Object.const_set(:DATA, file)
+      end
+
+      # The script's own, in which its variables are: it can be had from the first line on.
+      def show_binding(compiled)
+        point = TracePoint.new(:line) do |here|
+          point.disable
+          Object.__send__(:remove_const, :TOPLEVEL_BINDING)
+          Object.const_set(:TOPLEVEL_BINDING, here.binding)
+        end
+        point.enable(target: compiled)
+      rescue ArgumentError
+        nil # not a line in it
+      end
+
+      # Ruby ends the program in the thread's first fiber, with whatever is left of others.
+      def in_a_fiber
+        first = Fiber.current
+        script = Fiber.new do
+          Fiber.current.setup_main_fiber
+          yield
+        end
+        script.resume
+      ensure
+        first.setup_main_fiber
+        script.attach_all_children_to(first)
+      end
+    end
+
+    private_constant :Script
+  end
+end
+
+if (set = ENV.delete('POLYPHONY_RUN'))
+  set.split.each { |name| ENV.delete(name) }
+  Polyphony::CLI.const_get(:Script).new(ENV.delete('POLYPHONY_RUN_CODE')).run
+end
