@@ -31,7 +31,7 @@ class TestLayers < Minitest::Test
     'testing'    => %w[polyphony core extensions testing version],
     'scheduler'  => %w[core version],
     'polyphony'  => %w[core extensions adapters version],
-    'cli'        => %w[polyphony core extensions adapters http tools testing version]
+    'cli'        => %w[polyphony core extensions adapters http tools testing cli version]
   }.freeze
 
   def test_no_include_points_up
