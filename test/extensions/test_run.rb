@@ -85,6 +85,7 @@ class TestRun < Polyphony::TestCase
     assert_match(/"the data\\n"/, out)
     assert_like_ruby(write('words.rb', 'p ARGV'), 'a', '-b', '--', '--version', '-e', '')
     assert_like_ruby(File.join(@folder, 'words.rb'), at: '/')
+    assert_like_ruby('words.rb', *Array.new(5000) { |n| "a long word with the number #{n}" })
   end
 
   def test_it_runs_in_a_non_blocking_fiber_which_is_the_main_one
@@ -131,6 +132,8 @@ class TestRun < Polyphony::TestCase
     assert_like_ruby('-I', 'lib', '-r', 'mine', '-e', 'p 1', '-e', 'p __LINE__', '--', '-a')
     assert_like_ruby('-w', write('warn.rb', "p $VERBOSE\nunused = 1\ndef a; end\ndef a; end\n"))
     assert_like_ruby('-we', 'p $VERBOSE')
+    assert_like_ruby('-ep __FILE__', '-Ilib', '-rmine', 'a')
+    assert_like_ruby('-e', status: 1)
     assert_like_ruby('-W0', '-e', 'p $VERBOSE')
     assert_like_ruby('-C', 'sub', 'two.rb', 'a')
     assert_like_ruby('-E', 'ISO-8859-1', '-e', 'p Encoding.default_external')
@@ -202,6 +205,11 @@ class TestRun < Polyphony::TestCase
       end
     RUBY
     assert_equal ["script\nat exit, spun\nended\n", '', 6], polyphony('run', 'fibers.rb')
+  end
+
+  def test_exit_in_at_exit
+    assert_like_ruby(write('late.rb', "at_exit { at_exit { exit 3 }; exit 2 }"), status: 3)
+    assert_like_ruby('-e', "at_exit { p $!; exit 3 }\nexit 2", status: 3)
   end
 
   def test_an_error_of_a_fiber_ends_the_script

@@ -4,8 +4,8 @@ require 'rbconfig'
 
 module Polyphony
   class CLI
-    # +polyphony run+: a fresh Ruby, which understands its own options and complains in its own words, with Polyphony
-    # loaded first and lib/polyphony/cli/script.rb last. That one runs the script.
+    # +polyphony run+: a fresh Ruby, which understands its own options and complains in its own words. Its program is
+    # lib/polyphony/cli/script.rb, which runs the script.
     # @api private
     class Run
       # What +polyphony run --help+ says.
@@ -35,8 +35,11 @@ module Polyphony
       # Bytes. Scripts recurse as deep as in the main fiber; it is address space, not memory.
       STACKS = { 'RUBY_FIBER_VM_STACK_SIZE' => 1 << 20, 'RUBY_FIBER_MACHINE_STACK_SIZE' => 4 << 20 }.freeze
 
+      PROGRAM = "require 'polyphony/cli/script'"
+
       # @param words [Array<String>] behind +run+
       def initialize(words)
+        @all = words
         @words = words.dup
         @options = []
         @code = nil
@@ -52,9 +55,9 @@ module Polyphony
 
       # @return [Array] for exec: environment and words
       def command
-        script = @plain ? [] : ['-rpolyphony/cli/script']
-        [environment, RbConfig.ruby, *folders.map { |folder| "-I#{folder}" }, '-rpolyphony', *@options, *script,
-         '--', *@words]
+        return [{}, *ruby, *@all] if @plain
+
+        [environment, *ruby, *@options, '-e', PROGRAM, '--', *@words]
       end
 
       private
@@ -65,37 +68,44 @@ module Polyphony
 
       def take_option(word)
         @help = true if %w[--help -h].include?(word)
-        @options << word
         word.start_with?('--') ? take_long(word) : take_letters(word)
       end
 
       def take_long(word)
+        @options << word
         @plain = true if LONG_LEFT_TO_RUBY.match?(word)
         @options << @words.shift if LONG_WITH_WORD.include?(word) && !@words.empty?
       end
 
-      # -we CODE
+      # Several may share a word: -we CODE. Code is ours to run.
       def take_letters(word)
-        word.each_char.with_index do |letter, index|
-          next if index.zero?
+        last = (1...word.size).find { |index| (TAKES_WORD + TAKES_REST).include?(word[index]) } || word.size
+        @plain = true if word[1..last].each_char.any? { |letter| LEFT_TO_RUBY.include?(letter) }
+        return take_code(word, last) if word[last] == 'e'
 
-          @plain = true if LEFT_TO_RUBY.include?(letter)
-          break if TAKES_REST.include?(letter)
-          break take_value(letter, word[index + 1..]) if TAKES_WORD.include?(letter)
-        end
+        @options << word
+        @options << @words.shift if last == word.size - 1 && TAKES_WORD.include?(word[last]) && !@words.empty?
       end
 
-      def take_value(letter, rest)
-        @options << (rest = @words.shift) if rest.empty? && !@words.empty?
-        @code = "#{@code}#{rest}\n" if letter == 'e'
+      def take_code(word, index)
+        @options << word[0...index] if index > 1
+        code = word[index + 1..]
+        return @plain = true if code.empty? && @words.empty? # Ruby says what is missing
+
+        @code = "#{@code}#{code.empty? ? @words.shift : code}\n"
       end
 
       # What is set for Ruby's start only is taken away again by the script's side.
       def environment
-        return {} if @plain
-
         set = STACKS.reject { |name, _| ENV[name] }.transform_values(&:to_s)
-        set.merge('POLYPHONY_RUN' => set.keys.join(' '), 'POLYPHONY_RUN_CODE' => @code)
+        given = @all.first(@all.size - @words.size) # not the arguments: a variable cannot be that long
+        plain = [*ruby, *given].map { |word| [word].pack('m0') }
+        set.merge('POLYPHONY_RUN' => set.keys.join(' '), 'POLYPHONY_RUN_CODE' => @code,
+                  'POLYPHONY_RUN_PLAIN' => plain.join(' '))
+      end
+
+      def ruby
+        [RbConfig.ruby, *folders.map { |folder| "-I#{folder}" }, '-rpolyphony']
       end
 
       def folders

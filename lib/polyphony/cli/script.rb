@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Required last by `polyphony run`, before Ruby reads the script: it is run here, and Ruby does not come to it.
-# What cannot be read or compiled is left to Ruby, which says so.
+# The program of `polyphony run`: runs the script that ARGV names. What cannot be read or compiled is left to a plain Ruby,
+# which says so.
 
 require 'polyphony'
 
@@ -14,15 +14,16 @@ module Polyphony
       STDIN = '-'
 
       # @param code [String, nil] of -e
-      def initialize(code)
+      # @param plain [Array<String>] the words for a Ruby that runs it by itself, up to the script
+      def initialize(code, plain)
         @code = code
+        @plain = plain
       end
 
-      # Comes back only if it has to be left to Ruby.
       def run
-        code = prepare or return
-        in_a_fiber(&code)
-        exit
+        $0 = ARGV.shift || STDIN unless @code
+        code = prepare
+        code ? in_a_fiber(&code) : exec(*@plain, *($0 unless @code), *ARGV)
       end
 
       private
@@ -128,5 +129,6 @@ end
 
 if (set = ENV.delete('POLYPHONY_RUN'))
   set.split.each { |name| ENV.delete(name) }
-  Polyphony::CLI.const_get(:Script).new(ENV.delete('POLYPHONY_RUN_CODE')).run
+  plain = ENV.delete('POLYPHONY_RUN_PLAIN').split.map { |word| word.unpack1('m0') }
+  Polyphony::CLI.const_get(:Script).new(ENV.delete('POLYPHONY_RUN_CODE'), plain).run
 end
