@@ -32,11 +32,26 @@ static bool regular_p(VALUE io) {
   return fstat(rb_io_descriptor(io), &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* A method in C that has nothing to do with files, String#unicode_normalize for instance, requires its
+ * library by rb_require: then nothing is between it and the scheduler's hook. */
+static bool required_in_c_p(const VALUE *frames, int count) {
+  static const char *const readers[] = { "IO", "File", "Kernel", "ARGF.class", "#<Class:" };
+  VALUE name = count < 2 ? Qnil : rb_profile_frame_method_name(frames[0]), class_name;
+
+  if (!RB_TYPE_P(name, T_STRING) || strcmp(StringValueCStr(name), "io_read") != 0) return false;
+  if (!NIL_P(rb_profile_frame_path(frames[1]))) return false;
+  class_name = rb_profile_frame_classpath(frames[1]);
+  for (size_t i = 0; RB_TYPE_P(class_name, T_STRING) && i < sizeof(readers) / sizeof(*readers); i++)
+    if (starts_p(StringValueCStr(class_name), readers[i])) return false;
+  return RB_TYPE_P(class_name, T_STRING);
+}
+
 /* Code of the file that is being loaded is not meant: its frame comes first. */
 static bool called_by_machinery_p(void) {
   VALUE frames[FRAMES];
   int lines[FRAMES], count = rb_profile_frames(0, FRAMES, frames, lines);
 
+  if (required_in_c_p(frames, count)) return true;
   for (int i = 0; i < count; i++) {
     VALUE name = rb_profile_frame_method_name(frames[i]);
     if (RB_TYPE_P(name, T_STRING) && loads_p(name)) return true;

@@ -53,6 +53,13 @@ class TestLoading < Polyphony::TestCase
     end
   end
 
+  def test_a_method_in_c_that_needs_a_library_does_not_switch_while_it_is_loaded
+    assert_prints ['{"é"=>20}'], <<~RUBY, options: ['-w']
+      require 'polyphony'
+      p Fiber.await(*Array.new(20) { spin { "e\u0301".unicode_normalize } }).tally
+    RUBY
+  end
+
   # What a library does besides is another matter.
   def test_code_of_the_library_may_wait
     assert_prints %w[true true], <<~RUBY

@@ -73,7 +73,7 @@ class TestIOSelect < Polyphony::TestCase
     'what divides like a number' => -> { IO.select([full], nil, nil, Struct.new(:x) { def divmod(_) = [1, 0] }.new) },
     'no arguments' => -> { IO.select },
     'too many arguments' => -> { IO.select([], [], [], 0, 0) },
-    'select of Kernel itself' => -> { Object.new.instance_exec(full) { |io| select([io], nil, nil, 0) } },
+    'select without a receiver' => -> { Object.new.instance_exec(full) { |io| select([io], nil, nil, 0) } },
     'select of Kernel itself' => -> { Kernel.select([full], nil, nil, 0) }
   }.freeze
 

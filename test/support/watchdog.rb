@@ -7,6 +7,7 @@ module Polyphony
   module Watchdog
     STOCK_SLEEP = Kernel.instance_method(:sleep)
     EXIT_STATUS = 70
+    SHOWN = 100                                         # fibers
 
     @deadline = nil
     @name = nil
@@ -35,7 +36,8 @@ module Polyphony
       def bark
         $stderr.puts "\nwatchdog: #{@name} hangs; threads and fibers:"
         Thread.list.each { |thread| show(thread.inspect, thread.backtrace) unless thread == @thread }
-        ObjectSpace.each_object(Fiber) { |fiber| show(fiber.inspect, fiber.backtrace) if fiber.alive? }
+        ObjectSpace.each_object(Fiber).lazy.select(&:alive?).first(SHOWN).each { |it| show(it.inspect, it.backtrace) }
+        $stderr.puts "watchdog: this was #{@name}"      # where the log is cut, its end is what is left
         $stderr.flush
         exit!(EXIT_STATUS)
       end

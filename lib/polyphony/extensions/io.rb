@@ -73,5 +73,5 @@ module Polyphony
     ::IO.singleton_class.prepend self
   end
 
-  private_constant :IOEnd, :PipeBlock, :FileLocks, :CopyStream
+  private_constant :DirectPaths, :IOEnd, :PipeBlock, :FileLocks, :CopyStream, :IOAdditions, :Compression
 end
