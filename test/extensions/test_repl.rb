@@ -42,6 +42,28 @@ class TestRepl < Polyphony::TestCase
 
   IRB_PROMPT = /irb\(main\)\S*[>*] /.freeze
 
+  def test_signals_while_irb_is_at_its_prompt_and_while_it_computes
+    at_terminal(PLACES[:main], 'binding.irb') do |terminal|
+      terminal.expect(IRB_PROMPT)
+      terminal.type("1 + \x03")
+      terminal.expect(IRB_PROMPT)
+      terminal.type("trap('USR1') { Mutex.new.synchronize { sleep 0.001; puts 'hand' + 'led' } }\n")
+      terminal.expect(/=> "DEFAULT"/)
+      terminal.expect(IRB_PROMPT)
+      terminal.type("Process.kill('USR1', $$)\n")
+      terminal.expect(/handled/)
+      terminal.type("\n")
+      terminal.expect(IRB_PROMPT)
+      terminal.type("puts 'be' + 'gun'; loop { }\n")
+      terminal.expect(/begun/)
+      terminal.type("\x03")
+      terminal.expect(/abort then interrupt|Interrupt|Abort/)
+      terminal.expect(IRB_PROMPT)
+      terminal.type("exit\n")
+      terminal.expect(/after: here/)
+    end
+  end
+
   PLACES.each do |place, run|
     define_method(:"test_irb_in_the_#{place}_fiber") do
       at_terminal(run, 'binding.irb') do |terminal|

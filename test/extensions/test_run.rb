@@ -7,6 +7,7 @@ require 'fileutils'
 # `polyphony run`, driven as a user would, and compared with `ruby`.
 class TestRun < Polyphony::TestCase
   on_every_driver
+  time_limit 180 # many processes
 
   EXE = File.expand_path('../../exe/polyphony', __dir__)
   CLEAN = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.freeze

@@ -61,7 +61,7 @@ class TestSignals < Polyphony::TestCase
   end
 
   def run_with(code, status: 0)
-    out, err, ended = run_ruby("require 'polyphony'\n$stdout.sync = true\n#{code}")
+    out, err, ended = run_ruby("require 'polyphony'\nrequire 'tempfile'\n$stdout.sync = true\n#{code}")
     assert_equal status, ended.exitstatus || -ended.termsig, "#{out}\n#{err}"
     out.lines(chomp: true)
   end
@@ -273,6 +273,33 @@ class TestSignals < Polyphony::TestCase
     assert_equal %w[true true], out
   end
 
+  def test_nothing_is_lost_in_a_rain_of_signals
+    out = run_with(<<~'RUBY')
+      require 'socket'
+      handled = 0
+      log = Tempfile.create
+      lock = Mutex.new
+      %w[USR1 USR2 WINCH].each { |name| trap(name) { lock.synchronize { log.puts name; log.flush; handled += 1 } } }
+      pid = $$
+      rain = fork { %w[USR1 USR2 WINCH].each { |n| trap(n, 'DEFAULT') }; loop { Process.kill(%w[USR1 USR2 WINCH].sample, pid); sleep 0.0005 } }
+      pairs = Array.new(4) do
+        a, b = UNIXSocket.pair
+        spin { while (line = b.gets); b.puts line.upcase; end }
+        spin { 300.times.map { |n| a.puts "line #{n}"; sleep 0 if (n % 50).zero?; a.gets } == 300.times.map { |n| "LINE #{n}\n" } }
+      end
+      numbers = Enumerator.new { |y| 200.times { |n| sleep 0; y << n } }
+      sum = 200.times.sum { numbers.next }
+      p pairs.map(&:await), sum, 5.times.map { |n| `echo #{n}`.to_i }
+      sleep 0.001 until handled > 20
+      Process.kill('KILL', rain)
+      Process.wait(rain)
+      sleep 0.01
+      p File.readlines(log.path).size == handled
+      File.unlink(log.path)
+    RUBY
+    assert_equal ['[true, true, true, true]', '19900', '[0, 1, 2, 3, 4]', 'true'], out
+  end
+
   # --- a fiber that computes --------------------------------------------------------------------
 
   # The signal is sent when the program computes.
@@ -311,6 +338,15 @@ class TestSignals < Polyphony::TestCase
       lock.synchronize { nil until $wants; puts 'given' }
       nil until $done
     RUBY
+  end
+
+  { 'a generator' => 'Enumerator.new { |y| loop { } }.next', 'a limit' => "require 'timeout'\nTimeout.timeout(1000) { loop { } }",
+    'the block of a stock method' => 'IO.foreach(File::NULL) { }; IO.foreach($0 = RbConfig.ruby) { loop { } }',
+    'a spun fiber with a generator' => 'spin { Fiber.new { loop { } }.resume }; sleep',
+    'the end of the program' => 'at_exit { loop { } }' }.each do |place, body|
+    define_method("test_a_computation_in_#{place.tr(' ', '_')}_is_ended_by_a_handler_that_exits") do
+      assert_equal ['bye'], compute('puts "bye"; sleep 0.001; exit 3', '', body, status: 3)
+    end
   end
 
   def test_another_fiber_does_not_run_in_the_middle_of_one_that_soon_waits
