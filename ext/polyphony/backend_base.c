@@ -196,6 +196,7 @@ void backend_base_open(struct backend_base *backend) {
   int rc = open_loop(backend);
   if (rc < 0) error_raise_errno(rc, "opening the event loop of a thread");
   backend->open = true;
+  backend->interrupted = RTEST(rb_funcall(backend->thread, id_stock_pending_p, 0));  /* until it waits */
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
@@ -401,7 +402,7 @@ static void hand_back_one(struct fiber_state *from, struct fiber_state *to, VALU
                           enum resume_how how) {
   if (how == RESUME_RETURN || !own_limit_p(from, value))
     enqueue(to->backend, to, value, how, AT_TAIL);
-  else if (from->shields && cancel_scope_hold(from, value))
+  else if ((from->shields || from->masks) && cancel_scope_hold(from, value))
     return;
   else if (from->incoming == Qundef)
     FIBER_WRITE(from, incoming, value);
@@ -444,11 +445,11 @@ static void set_aside(struct fiber_state *fiber, VALUE value, enum resume_how ho
   RB_OBJ_WRITTEN(fiber->self, Qundef, value);
 }
 
-/* Whether a shield holds the exception back: one of the fiber's own, or of those it has resumed, down
+/* Whether a shield or mask holds the exception back: one of the fiber's own, or of those it has resumed, down
  * to the one that waits in its place. */
 static bool held_back_p(struct fiber_state *fiber, struct fiber_state *last, VALUE exception) {
   for (;; fiber = fiber->proxy) {
-    if (fiber->shields && cancel_scope_hold(fiber, exception)) return true;
+    if ((fiber->shields || fiber->masks) && cancel_scope_hold(fiber, exception)) return true;
     if (fiber == last) return false;
   }
 }
@@ -1014,6 +1015,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   } while (backend->handover);
   if (status != Qundef) backend_base_show_status(backend, status);
   self->incoming = Qundef;
+  if (self->masks && backend->how == RESUME_RAISE) FIBER_WRITE(self, arrived, value);
   if (!NIL_P(self->pending)) backend_base_queue_pending(self);
   if (!NIL_P(backend->trace_proc)) trace_unblock_keeping_how(backend, self, value);
   return value;
@@ -1133,6 +1135,8 @@ static void reopen(struct backend_base *backend) {
 
   backend->in_handler = backend->polling = backend->interrupted = false;
   backend->interrupters = 0;
+  backend->kill_masks = fiber->holds_kill;
+  backend->kill_held = false;
   runqueue_clear(&backend->runqueue);
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   select_forget_all(&backend->selects);

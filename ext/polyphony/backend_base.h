@@ -32,6 +32,8 @@ struct backend_base {
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
   bool interrupted;             /* an exception is on its way to the fiber that runs */
   unsigned interrupters;        /* threads that are about to raise it there */
+  unsigned kill_masks;          /* fibers that hold a kill back, see interrupt_mask.h */
+  bool kill_held;               /* until they are through */
   bool polling;                 /* the GVL is released: others must wake us */
   unsigned doubts;              /* how often in a row all threads seemed to wait for ever */
   int64_t look_again;           /* ns until it has to look for a deadlock again; 0: need not */

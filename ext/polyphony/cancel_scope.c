@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "generator.h"
+#include "interrupt_mask.h"
 
 void (*cancel_scope_ended)(VALUE face) = NULL;
 
@@ -94,7 +95,8 @@ static void deliver(struct fiber_state *fiber, VALUE exception) {
     scope->exception = Qundef;
     return;
   }
-  if (!within_shield_p(scope)) supersede_inner(scope);
+  if (!within_shield_p(scope) && interrupt_mask_timing(fiber, exception) != TIMING_NEVER)
+    supersede_inner(scope);
   backend_base_schedule_event(fiber, exception, RESUME_RAISE);
 }
 
@@ -137,17 +139,20 @@ void cancel_scope_drop_limits(struct fiber_state *fiber) {
   }
 }
 
-static struct cancel_scope *enter(int64_t period, VALUE spec) {
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+struct cancel_scope *cancel_scope_enter(struct fiber_state *fiber, int64_t period, VALUE spec) {
   struct cancel_scope *scope = ALLOC(struct cancel_scope);
 
   *scope = (struct cancel_scope){ .fiber = fiber, .timer.fire = expire, .period = period,
-                                  .exception = Qundef, .face = Qnil };
+                                  .exception = Qundef, .face = Qnil, .timings = Qnil };
   list_unshift(&fiber->scopes, &scope->link);
-  if (generator_p(fiber)) generator_note(fiber);
+  if (fiber->backend && generator_p(fiber)) generator_note(fiber);
   RB_OBJ_WRITE(fiber->self, &scope->spec, spec);
   cancel_scope_reset(scope);
   return scope;
+}
+
+static struct cancel_scope *enter(int64_t period, VALUE spec) {
+  return cancel_scope_enter(backend_base_fiber(backend_base_current()), period, spec);
 }
 
 /* Only a Cancel tells where it comes from. */
@@ -158,7 +163,7 @@ static void note_place(struct cancel_scope *scope) {
     RB_OBJ_WRITTEN(scope->fiber->self, Qundef, scope->set_at[i].frame);
 }
 
-static void dispose(struct cancel_scope *scope) {
+void cancel_scope_dispose(struct cancel_scope *scope) {
   if (timer_armed_p(&scope->timer))
     timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
   if (!NIL_P(scope->face) && cancel_scope_ended) cancel_scope_ended(scope->face);
@@ -173,7 +178,7 @@ static VALUE leave(struct cancel_scope *scope) {
 
   if (exception != Qundef && backend_base_unschedule(scope->fiber, exception))
     exception = scope->exception = Qundef;
-  dispose(scope);
+  cancel_scope_dispose(scope);
   return exception;
 }
 
@@ -219,10 +224,18 @@ static bool inside_shield_p(struct fiber_state *fiber, VALUE exception) {
   return scope && !within_shield_p(scope);
 }
 
-bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception) {
-  if (inside_shield_p(fiber, exception) || pierces_p(exception)) return false;
+void cancel_scope_keep_back(struct fiber_state *fiber, VALUE exception) {
   if (NIL_P(fiber->held_back)) FIBER_WRITE(fiber, held_back, rb_ary_new());
   rb_ary_push(fiber->held_back, exception);
+}
+
+static bool behind_shield_p(struct fiber_state *fiber, VALUE exception) {
+  return fiber->shields && !inside_shield_p(fiber, exception) && !pierces_p(exception);
+}
+
+bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception) {
+  if (!behind_shield_p(fiber, exception) && !interrupt_mask_holds_p(fiber, exception)) return false;
+  cancel_scope_keep_back(fiber, exception);
   return true;
 }
 
@@ -232,31 +245,38 @@ bool cancel_scope_held_p(struct fiber_state *fiber, VALUE exception) {
   return false;
 }
 
-/* Whether something came meanwhile. A shield around this one holds it back again. */
-static bool lower(struct cancel_scope *shield) {
-  struct fiber_state *fiber = shield->fiber;
-  VALUE held = fiber->held_back;
+static VALUE take_undelivered(struct fiber_state *fiber) {
+  VALUE undelivered = Qnil, exception;
 
-  fiber->shields--;
-  fiber->held_back = Qnil;
-  dispose(shield);
-  for (long i = 0; !NIL_P(held) && i < RARRAY_LEN(held); i++) deliver(fiber, RARRAY_AREF(held, i));
-  RB_GC_GUARD(held);
-  return !NIL_P(held) && !fiber->shields;
+  if (fiber->incoming != Qundef) {
+    undelivered = rb_ary_new_from_values(1, &fiber->incoming);
+    fiber->incoming = Qundef;
+  }
+  while ((exception = backend_base_shift_exception(fiber)) != Qundef)
+    rb_ary_push(NIL_P(undelivered) ? (undelivered = rb_ary_new()) : undelivered, exception);
+  return undelivered;
 }
 
-/* What has come already and was not delivered yet, a second stop for instance, waits as well. */
-static void raise_shield(struct fiber_state *fiber) {
-  VALUE more = Qnil, exception;
+void cancel_scope_sort(struct fiber_state *fiber) {
+  VALUE held = fiber->held_back, undelivered = take_undelivered(fiber);
 
-  fiber->shields++;
-  if (fiber->incoming != Qundef && cancel_scope_hold(fiber, fiber->incoming))
-    fiber->incoming = Qundef;
-  while ((exception = backend_base_shift_exception(fiber)) != Qundef)
-    if (!cancel_scope_hold(fiber, exception))
-      rb_ary_push(NIL_P(more) ? (more = rb_ary_new()) : more, exception);
-  for (long i = 0; !NIL_P(more) && i < RARRAY_LEN(more); i++)
-    backend_base_schedule(fiber, RARRAY_AREF(more, i), RESUME_RAISE);
+  fiber->held_back = Qnil;
+  for (long i = 0; !NIL_P(held) && i < RARRAY_LEN(held); i++) deliver(fiber, RARRAY_AREF(held, i));
+  for (long i = 0; !NIL_P(undelivered) && i < RARRAY_LEN(undelivered); i++)
+    backend_base_schedule(fiber, RARRAY_AREF(undelivered, i), RESUME_RAISE);
+  RB_GC_GUARD(held);
+  RB_GC_GUARD(undelivered);
+}
+
+/* Whether something came meanwhile. A shield or mask around this one holds it back again. */
+static bool lower(struct cancel_scope *shield) {
+  struct fiber_state *fiber = shield->fiber;
+  bool any = !NIL_P(fiber->held_back);
+
+  fiber->shields--;
+  cancel_scope_dispose(shield);
+  if (any) cancel_scope_sort(fiber);
+  return any && backend_base_raising_p(fiber);
 }
 
 VALUE cancel_scope_shield(VALUE (*body)(VALUE, struct cancel_scope *), VALUE argument) {
@@ -264,7 +284,8 @@ VALUE cancel_scope_shield(VALUE (*body)(VALUE, struct cancel_scope *), VALUE arg
   int state;
 
   run.scope->shield = true;
-  raise_shield(run.scope->fiber);
+  run.scope->fiber->shields++;
+  cancel_scope_sort(run.scope->fiber);  /* a second stop, for instance, that was not delivered yet */
   VALUE result = rb_protect(run_body, (VALUE)&run, &state);
   bool came = lower(run.scope);
   if (state) rb_jump_tag(state);
@@ -285,6 +306,7 @@ void cancel_scope_mark_all(struct list *scopes) {
     if (scope->spec != Qundef) rb_gc_mark_movable(scope->spec);
     if (scope->exception != Qundef) rb_gc_mark_movable(scope->exception);
     rb_gc_mark_movable(scope->face);
+    rb_gc_mark_movable(scope->timings);
     for (unsigned i = 0; i < scope->frames; i++) rb_gc_mark_movable(scope->set_at[i].frame);
   })
 }
@@ -294,6 +316,7 @@ void cancel_scope_compact_all(struct list *scopes) {
     if (scope->spec != Qundef) scope->spec = rb_gc_location(scope->spec);
     if (scope->exception != Qundef) scope->exception = rb_gc_location(scope->exception);
     scope->face = rb_gc_location(scope->face);
+    scope->timings = rb_gc_location(scope->timings);
     for (unsigned i = 0; i < scope->frames; i++)
       scope->set_at[i].frame = rb_gc_location(scope->set_at[i].frame);
   })
@@ -305,6 +328,6 @@ void cancel_scope_free_all(struct list *scopes) {
   while (!list_empty_p(scopes)) {
     struct cancel_scope *scope = list_entry(scopes->next, struct cancel_scope, link);
     scope->face = Qnil;
-    dispose(scope);
+    cancel_scope_dispose(scope);
   }
 }

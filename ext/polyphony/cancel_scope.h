@@ -20,10 +20,12 @@ struct cancel_scope {
   VALUE spec;                   /* what to raise (errors.h), or Qundef: move on */
   VALUE exception;              /* scheduled at expiry; Qundef before */
   bool shield;                  /* not a limit: what comes from outside waits for its end */
+  bool maskable;                /* Timeout's: a mask around it holds for it, as in stock Ruby */
   bool superseded;              /* one around it has expired: it has nothing to say any more */
   struct place_frame set_at[SCOPE_FRAMES];             /* for the message of a Cancel */
   unsigned frames;
   VALUE face;                   /* the Polyphony::CancelScope shown to the user, or Qnil */
+  VALUE timings;                /* of a mask, see interrupt_mask.h; or Qnil */
 };
 
 /* Runs body(argument, scope) under the deadline. spec Qundef: an expiry returns move_on_value
@@ -36,9 +38,16 @@ VALUE cancel_scope_yield(VALUE argument, struct cancel_scope *scope);  /* a body
 /* Runs body; exceptions scheduled on the fiber meanwhile wait for its end, and are raised there: not
  * those of limits within, nor of exit and signals. Switches, raises. */
 VALUE cancel_scope_shield(VALUE (*body)(VALUE argument, struct cancel_scope *), VALUE argument);
-/* Whether the exception has to wait for the end of a shield; then it is kept. */
+/* Whether the exception has to wait for the end of a shield or mask; then it is kept. */
 bool cancel_scope_hold(struct fiber_state *fiber, VALUE exception);
+void cancel_scope_keep_back(struct fiber_state *fiber, VALUE exception);
 bool cancel_scope_held_p(struct fiber_state *fiber, VALUE exception);  /* whether it waits there */
+/* The shields or masks have changed: decides anew for all that came and was not delivered yet. */
+void cancel_scope_sort(struct fiber_state *fiber);
+
+/* For what is not a limit but has its place among them. The fiber is the running one. */
+struct cancel_scope *cancel_scope_enter(struct fiber_state *fiber, int64_t period, VALUE spec);
+void cancel_scope_dispose(struct cancel_scope *scope);
 
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
 void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */

@@ -88,6 +88,22 @@ static VALUE CancelScope_expired_p(VALUE self) {
   return (face->scope ? face->scope->exception != Qundef : face->expired) ? Qtrue : Qfalse;
 }
 
+/* For Timeout: a mask around it holds for it. */
+static VALUE CancelScope_obey_masks(VALUE self) {
+  struct cancel_scope *scope = get(self)->scope;
+
+  if (scope) scope->maskable = true;
+  return self;
+}
+
+/* Whether it has expired, and a mask or shield holds that back. */
+static VALUE CancelScope_held_back_p(VALUE self) {
+  struct cancel_scope *scope = get(self)->scope;
+
+  if (!scope || scope->exception == Qundef) return Qfalse;
+  return cancel_scope_held_p(scope->fiber, scope->exception) ? Qtrue : Qfalse;
+}
+
 static VALUE yield_face(VALUE argument, struct cancel_scope *scope) {
   (void)argument;
   return rb_yield(face_of(scope));
@@ -125,6 +141,8 @@ void class_scope_init(void) {
   rb_undef_alloc_func(cCancelScope);
   cancel_scope_ended = ended;
   rb_define_method(cCancelScope, "reset", CancelScope_reset, 0);
+  rb_define_method(cCancelScope, "__obey_masks", CancelScope_obey_masks, 0);
+  rb_define_method(cCancelScope, "__held_back?", CancelScope_held_back_p, 0);
   rb_define_method(cCancelScope, "cancel", CancelScope_cancel, 0);
   rb_define_method(cCancelScope, "active?", CancelScope_active_p, 0);
   rb_define_method(cCancelScope, "expired?", CancelScope_expired_p, 0);

@@ -4,6 +4,8 @@
 #include "cancel_scope.h"
 #include "clock.h"
 #include "errors.h"
+#include "generator.h"
+#include "interrupt_mask.h"
 #include "io.h"
 #include "queue.h"
 #include "scheduler.h"
@@ -92,9 +94,20 @@ static VALUE Thread_tell(VALUE self, VALUE message) {
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
+static bool open_p(struct backend_base *backend) { return backend && backend->open; }
+
+/* Who runs in the current thread; NULL if nothing is known of it. */
+static struct fiber_state *running_here(struct backend_base *backend) {
+  return open_p(backend) ? backend_base_running(backend) : fiber_state_lookup(rb_fiber_current());
+}
+
+static VALUE legacy_here(void) {
+  return interrupt_mask_legacy(running_here(backend_base_of_thread(rb_thread_current())));
+}
+
 /* The Proc that a new thread runs in the place of the block, and what ties them together. */
 static VALUE Thread_s_wrap(VALUE klass, VALUE block) {
-  VALUE life = thread_life_new(block);
+  VALUE life = thread_life_new(block, legacy_here());
 
   (void)klass;
   return rb_assoc_new(thread_life_proc(life), life);
@@ -148,6 +161,10 @@ static VALUE Thread_set_helper(VALUE self) { return rb_ivar_set(self, id_helper,
 
 /* ---- interrupting --------------------------------------------------------------------------- */
 
+static VALUE make_exception(int argc, VALUE *argv) {
+  return argc ? rb_make_exception(argc, argv) : rb_exc_new_cstr(rb_eRuntimeError, "");
+}
+
 static bool child_runs_p(struct backend_base *backend) {
   if (!backend->root || backend->polling || backend->in_handler) return false;
   return !backend_base_runs_p(backend->root);
@@ -180,17 +197,61 @@ static VALUE raise_as_stock(struct backend_base *backend, VALUE exception) {
   return rb_ensure(interrupt_body, (VALUE)&interrupt, interrupt_done, (VALUE)&interrupt);
 }
 
+static struct fiber_state *root_of(VALUE thread, struct backend_base *backend) {
+  VALUE root = rb_ivar_get(thread, id_root);
+
+  if (backend && backend->root) return backend->root;
+  return NIL_P(root) ? NULL : fiber_state_lookup(root);
+}
+
+/* Ruby's own way asks the mask of the main fiber, whoever calls. */
+static VALUE raise_in_running(struct backend_base *backend, int argc, VALUE *argv) {
+  struct fiber_state *fiber = running_here(backend), *holder;
+
+  if (!fiber || (!generator_base(fiber)->spun && !fiber->masks && !fiber->resumer))
+    return rb_call_super(argc, argv);
+  VALUE exception = make_exception(argc, argv);
+  if ((holder = interrupt_mask_holder(fiber, exception))) {
+    cancel_scope_keep_back(holder, exception);
+    return Qnil;
+  }
+  if (open_p(backend) && interrupt_mask_timing(fiber, exception) == TIMING_ON_BLOCKING) {
+    backend_base_schedule(fiber, exception, RESUME_RAISE);
+    return Qnil;
+  }
+  if (generator_base(fiber)->spun) rb_exc_raise(exception);
+  return rb_call_super(1, &exception);
+}
+
 /* An exception for a thread is for its main fiber. If that one runs, or all wait, Ruby's own way
  * brings it there; a child that happens to run must not get it. */
+static VALUE raise_in_another(VALUE self, struct backend_base *backend, int argc, VALUE *argv) {
+  struct fiber_state *root = root_of(self, backend);
+
+  if (!open_p(backend) && !(root && root->masks)) return rb_call_super(argc, argv);
+  VALUE exception = make_exception(argc, argv);
+  if (!open_p(backend))
+    return cancel_scope_hold(root, exception) ? Qnil : rb_call_super(1, &exception);
+  bool held = root && interrupt_mask_chain_timing(root, exception) == TIMING_NEVER;
+  if (!held && !child_runs_p(backend)) return raise_as_stock(backend, exception);
+  backend_base_schedule_first(backend->root, exception, RESUME_RAISE);
+  return Qnil;
+}
+
 static VALUE Thread_raise(int argc, VALUE *argv, VALUE self) {
   struct backend_base *backend = backend_base_of_thread(self);
 
-  if (!backend || !backend->open || self == rb_thread_current() || rb_keyword_given_p())
-    return rb_call_super(argc, argv);
-  VALUE exception = argc ? rb_make_exception(argc, argv) : rb_exc_new_cstr(rb_eRuntimeError, "");
-  if (!child_runs_p(backend)) return raise_as_stock(backend, exception);
-  backend_base_schedule_first(backend->root, exception, RESUME_RAISE);
-  return Qnil;
+  if (rb_keyword_given_p()) return rb_call_super(argc, argv);
+  if (self == rb_thread_current()) return raise_in_running(backend, argc, argv);
+  return raise_in_another(self, backend, argc, argv);
+}
+
+/* Not of itself: who kills its own thread is not interrupted by anybody. */
+static VALUE Thread_kill(VALUE self) {
+  struct backend_base *backend = backend_base_of_thread(self);
+
+  if (open_p(backend) && self != rb_thread_current() && interrupt_mask_hold_kill(backend)) return self;
+  return rb_call_super(0, NULL);
 }
 
 static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE face) {
@@ -199,6 +260,12 @@ static struct cancel_scope *scope_of(struct fiber_state *fiber, VALUE face) {
     if (scope->face == face) return scope;
   }
   return NULL;
+}
+
+/* Neither a mask of the fiber's nor that of the main fiber, which Ruby has for the whole thread. */
+static bool unmasked_p(struct fiber_state *fiber, VALUE exception) {
+  return interrupt_mask_chain_timing(fiber, exception) <= TIMING_IMMEDIATE &&
+         interrupt_mask_chain_timing(fiber->backend->root, exception) <= TIMING_IMMEDIATE;
 }
 
 /* For Timeout: ends a scope whose fiber runs and runs and comes to no switchpoint, by raising in
@@ -211,10 +278,48 @@ static VALUE Thread_s_strike(VALUE klass, VALUE fiber_object, VALUE face) {
   if (!scope || !backend_base_runs_p(fiber)) return Qfalse;
   cancel_scope_cancel(scope);   /* makes the exception, in Ruby: that thread may have gone on meanwhile */
   if (scope->exception == Qundef || cancel_scope_held_p(fiber, scope->exception)) return Qfalse;
-  if (!backend_base_runs_p(fiber)) return Qfalse;
+  if (!backend_base_runs_p(fiber) || !unmasked_p(fiber, scope->exception)) return Qfalse;
   if (!backend_base_withdraw(fiber, scope->exception)) return Qfalse;
   raise_as_stock(fiber->backend, scope->exception);
   return Qtrue;
+}
+
+/* ---- masks ---------------------------------------------------------------------------------- */
+
+static VALUE yield_nil(VALUE nothing) { return rb_yield(nothing); }
+
+static VALUE Thread_s_mask(VALUE klass, VALUE timings) {
+  (void)klass;
+  return interrupt_mask_run(timings, yield_nil, Qnil);
+}
+
+/* Whether Ruby's own mask is the running fiber's: no spun fiber runs, nor a generator of one. */
+static VALUE Thread_s_own_mask_p(VALUE klass) {
+  struct fiber_state *fiber = running_here(backend_base_of_thread(rb_thread_current()));
+
+  (void)klass;
+  return fiber && generator_base(fiber)->spun ? Qfalse : Qtrue;
+}
+
+/* Of a spun fiber, or Qnil: a new thread inherits those that are Ruby's own by itself. */
+static VALUE Thread_s_legacy(VALUE klass) {
+  return RTEST(Thread_s_own_mask_p(klass)) ? Qnil : legacy_here();
+}
+
+static bool pending_here_p(struct backend_base *backend, VALUE klass) {
+  for (struct fiber_state *fiber = running_here(backend); fiber; fiber = fiber->resumer)
+    if (interrupt_mask_pending_p(fiber, klass)) return true;
+  return false;
+}
+
+/* For the running fiber, if it is of this thread; else for the thread's main fiber. */
+static VALUE Thread_held_back_p(VALUE self, VALUE klass) {
+  struct backend_base *backend = backend_base_of_thread(self);
+  struct fiber_state *root = root_of(self, backend);
+
+  if (NIL_P(klass) && open_p(backend) && backend->kill_held) return Qtrue;
+  if (self == rb_thread_current()) return pending_here_p(backend, klass) ? Qtrue : Qfalse;
+  return root && interrupt_mask_pending_p(root, klass) ? Qtrue : Qfalse;
 }
 
 static void define_life(void) {
@@ -233,8 +338,18 @@ static void define_interrupts(void) {
   VALUE extensions = rb_define_module_under(mPolyphony, "ThreadExtensions");
 
   rb_define_method(extensions, "raise", Thread_raise, -1);
+  rb_define_method(extensions, "kill", Thread_kill, 0);
+  rb_define_method(extensions, "terminate", Thread_kill, 0);
+  rb_define_method(extensions, "exit", Thread_kill, 0);
   rb_define_alias(rb_cThread, "__polyphony_stock_raise", "raise");
+  rb_define_alias(rb_cThread, "__polyphony_stock_pending?", "pending_interrupt?");
+  rb_define_alias(rb_singleton_class(rb_cThread), "__polyphony_stock_mask", "handle_interrupt");
+  rb_define_alias(rb_singleton_class(rb_cThread), "__polyphony_stock_pass", "pass");
   rb_define_singleton_method(rb_cThread, "__polyphony_strike", Thread_s_strike, 2);
+  rb_define_singleton_method(rb_cThread, "__polyphony_mask", Thread_s_mask, 1);
+  rb_define_singleton_method(rb_cThread, "__polyphony_own_mask?", Thread_s_own_mask_p, 0);
+  rb_define_singleton_method(rb_cThread, "__polyphony_legacy", Thread_s_legacy, 0);
+  rb_define_method(rb_cThread, "__polyphony_held_back?", Thread_held_back_p, 1);
 }
 
 void class_thread_init(void) {

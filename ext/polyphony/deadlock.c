@@ -10,7 +10,7 @@ static bool stuck_p(VALUE thread) {
   struct backend_base *backend = backend_base_of_thread(thread);
 
   return backend && backend->open && backend->polling && !backend->runqueue.length &&
-         !backend->hopeful && !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
+         !backend->hopeful && !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
 }
 
 static bool plain_p(VALUE thread) {
@@ -25,7 +25,7 @@ static bool stuck_in_ruby_p(VALUE thread) {
   VALUE text = rb_funcall(thread, rb_intern("inspect"), 0);
 
   if (!RTEST(rb_funcall(text, rb_intern("end_with?"), 1, rb_str_new_cstr("sleep_forever>")))) return false;
-  return !RTEST(rb_funcall(thread, id_pending_interrupt_p, 0));
+  return !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
 }
 
 static enum outlook outlook_of(VALUE thread) {

@@ -11,7 +11,7 @@ VALUE cFiberState = Qnil;
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
   DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->condition) \
-  DO(state->last_status)
+  DO(state->last_status) DO(state->arrived)
 
 static void mark_lent(VALUE lent) {
   rb_gc_mark(lent);             /* pinned: the kernel has the address of the bytes */

@@ -86,7 +86,10 @@ struct fiber_state {
   VALUE held;                   /* loans put aside while an interjection runs, pinned; or Qnil */
   struct list scopes;           /* cancel scopes it is in, innermost first */
   unsigned shields;             /* how many of them are shields */
-  VALUE held_back;              /* Array of exceptions that wait for the end of a shield, or Qnil */
+  unsigned masks;               /* how many are masks, see interrupt_mask.h */
+  bool holds_kill;              /* one of these says so */
+  VALUE arrived;                /* in a mask: the last exception that came from outside; or Qnil */
+  VALUE held_back;              /* Array of exceptions that wait for the end of those, or Qnil */
   VALUE deadline;               /* Polyphony::Deadline that holds for it and what it spins, or Qnil */
   struct list noted;            /* in backend->noted while it is in one, or heard, and not ours */
 

@@ -3,6 +3,7 @@
 #include "thread_life.h"
 #include "errors.h"
 #include "fiber_life.h"
+#include "interrupt_mask.h"
 #include "io.h"
 
 static VALUE cThreadLife = Qnil;
@@ -11,6 +12,7 @@ static void life_mark(void *pointer) {
   struct thread_life *life = pointer;
 
   rb_gc_mark_movable(life->block);
+  rb_gc_mark_movable(life->masks);
   waitlist_mark(&life->joiners);
 }
 
@@ -18,6 +20,7 @@ static void life_compact(void *pointer) {
   struct thread_life *life = pointer;
 
   life->block = rb_gc_location(life->block);
+  life->masks = rb_gc_location(life->masks);
 }
 
 static void life_free(void *pointer) {
@@ -48,12 +51,13 @@ static struct thread_life *get(VALUE self) {
   return life;
 }
 
-VALUE thread_life_new(VALUE block) {
+VALUE thread_life_new(VALUE block, VALUE masks) {
   struct thread_life *life;
   VALUE self = TypedData_Make_Struct(cThreadLife, struct thread_life, &life_type, life);
 
   waitlist_init(&life->joiners);
   RB_OBJ_WRITE(self, &life->block, block);
+  RB_OBJ_WRITE(self, &life->masks, masks);
   return self;
 }
 
@@ -150,6 +154,7 @@ static VALUE thread_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
   thread_life_attach(rb_thread_current(), self);
   backend_base_note_root();
   scheduler_install_here();
+  if (!NIL_P(life->masks)) interrupt_mask_inherit(life->masks);
   VALUE value = rb_ensure(run_and_wind_up, (VALUE)&run, finish, (VALUE)&run);
   RB_GC_GUARD(self);
   return value;

@@ -11,6 +11,7 @@
 
 struct thread_life {
   VALUE block;                  /* what the user wants to be run */
+  VALUE masks;                  /* what it inherits, see interrupt_mask_legacy; or Qnil */
   bool begun;                   /* a kill or raise before that ends the thread without telling us */
   bool told_to_end;             /* before it had begun: the block is not run */
   bool over;                    /* the VM is about to end the thread, or has */
@@ -20,7 +21,7 @@ struct thread_life {
 void thread_life_init(void);                           /* once, at load */
 
 /* The object; the Proc for its thread; the tie between the two. */
-VALUE thread_life_new(VALUE block);
+VALUE thread_life_new(VALUE block, VALUE masks);
 VALUE thread_life_proc(VALUE life);
 void thread_life_attach(VALUE thread, VALUE life);
 struct thread_life *thread_life_of(VALUE thread);      /* NULL if it has none */

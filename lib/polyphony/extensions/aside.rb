@@ -31,7 +31,7 @@ module Polyphony
         @wanted = false
         while @thread.alive?
           WAKEUP.bind_call(@thread)
-          ::Thread.pass
+          ::Thread.__polyphony_stock_pass
         end
         @result
       rescue ThreadError

@@ -48,6 +48,7 @@ module Polyphony
         return die(name) if @struck && waiting?(@struck)
 
         @struck = error
+        error.instance_variable_set(:@__polyphony_signal, true) # passes masks, as stock Ruby's
         main.schedule_with_priority(error)
         Thread.new { insist(error) }
       end

@@ -15,7 +15,7 @@ module Polyphony
       return super unless block
 
       wrapped, self.__polyphony_life = Thread.__polyphony_wrap(block)
-      super(*args, **options, &wrapped)
+      ThreadExtensions.inheriting { super(*args, **options, &wrapped) }
     end
 
     # Waits until the thread has ended, while other fibers of the caller's thread run.
@@ -24,6 +24,7 @@ module Polyphony
     # @raise [Exception] what the thread ended with
     # @raise [ThreadError] for the current and the main thread
     def join(limit = nil)
+      limit = ThreadExtensions.to_limit(limit)
       return super unless ThreadExtensions.may_wait_for?(self, limit)
 
       ThreadExtensions.wait_for(self, limit) ? super() : nil
@@ -61,6 +62,14 @@ module Polyphony
     #   if another fiber is running just then, when that one comes to a switchpoint.
     #   @return [nil]
 
+    # @!method kill
+    #   As stock; it waits for spun fibers of the thread that mask it (Thread.handle_interrupt).
+    #   @return [self]
+    # @!method terminate
+    #   @see #kill
+    # @!method exit
+    #   @see #kill
+
     # Asks the thread to end, by Polyphony::Terminate at the point where its main fiber waits; a thread
     # that has not waited yet is interrupted at once. Its value is nil. (Thread#kill does not ask, and
     # ends one that computes, too.) A thread that is not ours is killed.
@@ -74,7 +83,7 @@ module Polyphony
       self
     end
 
-    # As stock; it also ends a sleep of the thread's main fiber.
+    # As stock; it also ends a Thread.stop of its fibers, or else a sleep of its main fiber.
     # @return [self]
     def wakeup
       super.tap { ThreadExtensions.wake(self) }
@@ -117,7 +126,7 @@ module Polyphony
         return super unless block
 
         wrapped, life = Thread.__polyphony_wrap(block)
-        super(*args, **options, &wrapped).tap { |thread| thread.__polyphony_life = life }
+        ThreadExtensions.inheriting { super(*args, **options, &wrapped) }.tap { |thread| thread.__polyphony_life = life }
       end
 
       # @see ThreadExtensions#initialize
@@ -128,7 +137,36 @@ module Polyphony
       end
     end
 
+    # Thread.pass and Thread.stop for the fibers of a thread.
+    module Turns
+      # Lets other threads run, and other fibers of this one.
+      # @return [nil]
+      def pass
+        super
+        snooze if __polyphony_may_wait?
+        nil
+      end
+
+      # Waits for Thread#wakeup or #run, while other fibers of the thread run.
+      # @return [nil]
+      # @raise [ThreadError] where there is nobody else, neither thread nor fiber
+      def stop
+        return super if !__polyphony_may_wait? || ThreadExtensions.alone?(Fiber.current)
+
+        ThreadExtensions.while_stopped(Thread.current, Fiber.current) { Polyphony.backend_wait_event(true) }
+        nil
+      end
+    end
+
     class << self
+      # @!visibility private
+      # A new thread has the masks (Thread.handle_interrupt) of the fiber that makes it, from its first moment.
+      def inheriting(&make)
+        masks = Thread.__polyphony_legacy or return yield
+
+        masks.reverse.reduce(make) { |inner, mask| proc { Thread.__polyphony_stock_mask(mask, &inner) } }.call
+      end
+
       # @!visibility private
       # Ruby's own join is right where it need not wait, where it refuses, and where there are no
       # other fibers that could run meanwhile.
@@ -136,6 +174,14 @@ module Polyphony
         return false if thread == Thread.current || thread == Thread.main || !thread.alive?
 
         Thread.__polyphony_may_wait? && (limit.nil? || limit.is_a?(Numeric))
+      end
+
+      # @!visibility private
+      # Stock Ruby takes whatever has a to_f, but no String.
+      def to_limit(limit)
+        return limit if limit.nil? || limit.is_a?(Numeric) || limit.is_a?(String) || !limit.respond_to?(:to_f)
+
+        limit.to_f
       end
 
       # @!visibility private
@@ -155,8 +201,27 @@ module Polyphony
 
       # @!visibility private
       def wake(thread)
+        stopped = thread.instance_variable_get(:@__polyphony_stopped)
+        return stopped.dup.each(&:schedule) if stopped && !stopped.empty?
+
         main = thread.main_fiber
         main.schedule if main && main.state == :waiting
+      end
+
+      # @!visibility private
+      # Whether there is nobody who could ever wake the fiber.
+      def alone?(fiber)
+        fiber.main? && fiber.children.empty? && Thread.list.one?
+      end
+
+      # @!visibility private
+      def while_stopped(thread, fiber)
+        stopped = thread.instance_variable_get(:@__polyphony_stopped) ||
+                  thread.instance_variable_set(:@__polyphony_stopped, [])
+        stopped << fiber
+        yield
+      ensure
+        stopped.delete(fiber)
       end
 
       private
@@ -174,4 +239,5 @@ module Polyphony
 
   ::Thread.prepend ThreadExtensions
   ::Thread.singleton_class.prepend ThreadExtensions::Start
+  ::Thread.singleton_class.prepend ThreadExtensions::Turns
 end

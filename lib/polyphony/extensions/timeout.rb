@@ -50,8 +50,18 @@ module Polyphony
 
     class << self
       # @!visibility private
-      def limit(seconds, error, &block)
-        CancelScope.cancel_after(seconds, error) { |scope| WATCH.watch(scope, seconds, &block) }
+      # A mask around it (Thread.handle_interrupt) may hold it back for longer than the block takes; it comes
+      # at the end of the mask then, as in stock Ruby.
+      def limit(seconds, error, late = error, &block)
+        held_back = false
+        CancelScope.cancel_after(seconds, error) do |scope|
+          scope.__obey_masks
+          WATCH.watch(scope, seconds, &block)
+        ensure
+          held_back = scope.expired? && scope.__held_back?
+        end
+      ensure
+        Thread.current.raise(*late) if held_back
       end
 
       # @!visibility private
@@ -59,7 +69,7 @@ module Polyphony
       def limit_unrescued(seconds, message, &block)
         error = Expired.new(message)
         error.instance_variable_set(:@__polyphony_limit, error)
-        limit(seconds, error, &block)
+        limit(seconds, error, [::Timeout::Error, message], &block)
       rescue Expired => e
         raise unless e.instance_variable_get(:@__polyphony_limit).equal?(error)
 

@@ -58,11 +58,15 @@ module Polyphony
       end
 
       def start
-        thread = Thread.new { @mutex.synchronize { strike_or_wait until @limits.empty? } }
+        thread = Thread.new { ::Thread.handle_interrupt(::Object => :immediate) { run } } # whatever its maker masks
         thread.__polyphony_helper
         thread.name = 'timeout'
         ThreadGroup::Default.add(thread) unless thread.group.enclosed? # it serves all of them
         thread
+      end
+
+      def run
+        @mutex.synchronize { strike_or_wait until @limits.empty? }
       end
 
       def strike_or_wait
