@@ -24,5 +24,6 @@ module Polyphony
     end
 
     ::Net::HTTP.prepend self
+    Redefinitions.guard(::Net::HTTP)
   end
 end

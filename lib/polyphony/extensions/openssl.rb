@@ -9,4 +9,6 @@ module Polyphony
   StandIn.for ::OpenSSL::SSL::SSLSocket, :connect, :accept
   StandIn.for ::OpenSSL::SSL::SSLSocket, :sysread, :syswrite, turns: true
   StandIn.for ::OpenSSL::SSL::SSLSocket, :sysread_nonblock, :syswrite_nonblock, turns: true, waits: false
+  Redefinitions.guard(::OpenSSL::SSL::SSLSocket)
+  Redefinitions.guard(::OpenSSL::SSL::SSLServer)
 end
