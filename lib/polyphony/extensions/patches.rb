@@ -103,7 +103,7 @@ module Polyphony
       end
 
       def added(place, name)
-        @places[place]&.added(name)
+        @places[place]&.added(name) if Thread.__polyphony_main_ractor?
       end
 
       private
