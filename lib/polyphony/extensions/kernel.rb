@@ -15,7 +15,7 @@ module Polyphony
     # @return [Integer, Object] seconds, rounded, as stock; or what the fiber was scheduled with
     # @raise [TypeError, ArgumentError] as stock
     def sleep(duration = (without = true; nil))
-      return without ? super() : super(duration) if Scheduler.__foreign?
+      return without ? super() : super(duration) if !Thread.__polyphony_main_ractor? || Scheduler.__foreign?
       return super if duration.nil? && !without && !NIL_IS_FOR_EVER
 
       duration ||= Float::INFINITY if Fiber.current.main?

@@ -24,6 +24,6 @@ module Polyphony
     end
 
     ::Net::HTTP.prepend self
-    Redefinitions.guard(::Net::HTTP)
+    Patches.expect ::Net::HTTP
   end
 end

@@ -2,8 +2,8 @@
 
 require_relative '../test_helper'
 
-# Others redefine Ruby's methods behind us, in the ways in which that is done.
-class TestRedefinitions < Polyphony::TestCase
+# The ways in which others redefine Ruby's methods, compared with what they come to in stock Ruby.
+class TestPatchesLikeStock < Polyphony::TestCase
   on_every_driver
 
   # Each line is run without Polyphony, and with it in the main fiber and in a spun one.
@@ -95,7 +95,7 @@ class TestRedefinitions < Polyphony::TestCase
       IPSocket.singleton_class.class_eval { undef getaddress; define_method(:getaddress, before) }
       say IPSocket.getaddress('127.0.0.1'), IPSocket.getaddress('localhost')
     RUBY
-    undone_after_undef: <<~'RUBY',
+    undone_after_undef: <<~'RUBY'
       singleton = Process.singleton_class
       singleton.alias_method :kept, :wait2
       singleton.define_method(:wait2) { |*| :stubbed }
@@ -104,16 +104,6 @@ class TestRedefinitions < Polyphony::TestCase
       singleton.alias_method :wait2, :kept
       singleton.undef_method :kept
       say Process.wait2(Process.spawn('exit 4')).last.exitstatus
-    RUBY
-    resolv_replace: <<~'RUBY'
-      require 'resolv-replace'
-      server = TCPServer.new('localhost', 0)
-      client = TCPSocket.new('localhost', server.addr[1])
-      say client.peeraddr(false)[3] == server.accept.addr(false)[3], IPSocket.getaddress('127.0.0.1')
-      receiver = UDPSocket.new
-      receiver.bind('127.0.0.1', 0)
-      UDPSocket.new.tap { |it| it.connect('127.0.0.1', receiver.addr[1]); it.send('text', 0) }
-      say receiver.recvfrom(10).first
     RUBY
   }.freeze
 
@@ -136,20 +126,5 @@ class TestRedefinitions < Polyphony::TestCase
       refute_empty expected
       assert_equal [expected, expected], [actual, also]
     end
-  end
-
-  # The old one is ours, and lets others run.
-  def test_what_others_keep_lets_others_run
-    out, err, = run_ruby(<<~'RUBY')
-      require 'polyphony'
-      class IO
-        alias old_gets gets
-        def gets(*args) = old_gets(*args)
-      end
-      r, w = IO.pipe
-      spin { 5.times { snooze }; w.puts 'text' }
-      puts r.gets
-    RUBY
-    assert_equal "text\n", out, err
   end
 end
