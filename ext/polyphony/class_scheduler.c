@@ -125,9 +125,15 @@ static VALUE Scheduler_yield(VALUE self) {
   return Qnil;
 }
 
+static VALUE Scheduler_run(VALUE self) {
+  (void)self;
+  scheduler_run();
+  return Qnil;
+}
+
 static VALUE Scheduler_close(VALUE self) {
   (void)self;
-  scheduler_drain();
+  scheduler_close();
   return Qnil;
 }
 
@@ -177,7 +183,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);
-  rb_define_method(cScheduler, "run", Scheduler_close, 0);
+  rb_define_method(cScheduler, "run", Scheduler_run, 0);
   rb_define_method(cScheduler, "close", Scheduler_close, 0);
   probe_order();
 }

@@ -32,10 +32,11 @@ void scheduler_unblock(VALUE fiber);    /* any thread; lets other threads run */
  * before the time was over. */
 bool scheduler_sleep(VALUE timeout);
 
-/* A child of the thread's main fiber, which runs at once until it waits. */
+/* A child of the thread's main fiber, which runs at once until it waits. Raises what ends it before. */
 VALUE scheduler_fiber(VALUE block);
-/* Waits for all of those. */
-void scheduler_drain(void);
+void scheduler_run(void);               /* waits for all of those; raises what they raise */
+/* Likewise, and the scheduler goes. If the wait is broken off, those that are left are stopped. */
+void scheduler_close(void);
 
 /* Reads or writes at least minimum bytes unless the file ends, from offset within the IO::Buffer; at
  * the file's position if position is negative. Bytes, or -errno. */

@@ -63,6 +63,39 @@ class TestScheduler < Polyphony::TestCase
     assert_equal 'abc', out, err
   end
 
+  def test_a_thread_waits_for_what_it_has_scheduled
+    log = []
+    schedule = -> { Fiber.schedule { sleep 0.001; log << Fiber.current.parent.main? } }
+    Thread.new(&schedule).join
+    Thread.new { spin(&schedule).await; :value }.tap { |thread| assert_equal :value, thread.value }
+    Thread.new { Fiber.set_scheduler(Polyphony::Scheduler.new); schedule.call }.join
+    assert_equal [true, true, true], log
+  end
+
+  def test_a_thread_that_fails_stops_what_it_has_scheduled
+    log = []
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      Fiber.schedule { begin; sleep; ensure; log << :ended; end }
+      raise IOError, 'mine'
+    end
+    assert_raises(IOError) { thread.join }
+    assert_equal [:ended], log
+  end
+
+  def test_an_error_before_the_first_wait_is_raised_where_it_was_scheduled
+    fail_at_once = -> { Fiber.schedule { raise IOError, 'mine' } }
+    assert_raises(IOError, &fail_at_once)
+    assert_kind_of IOError, spin { outcome(&fail_at_once) }.await
+    assert_raises(IOError) { spin(&fail_at_once).await }
+  end
+
+  def test_a_later_error_is_raised_in_the_main_fiber
+    spun = spin { Fiber.schedule { snooze; raise IOError, 'mine' }; suspend }
+    assert_raises(IOError) { suspend }
+    assert_equal :waiting, spun.state
+  end
+
   def test_alone
     out, err, = run_ruby(<<~RUBY)
       require 'polyphony/core'
