@@ -142,6 +142,21 @@ static VALUE Scheduler_s_install(VALUE klass) {
   return klass;
 }
 
+static VALUE Scheduler_s_share(VALUE klass, VALUE shared) {
+  scheduler_share(shared);
+  return klass;
+}
+
+static VALUE Scheduler_s_foreign_p(VALUE klass) {
+  (void)klass;
+  return scheduler_foreign_p() ? Qtrue : Qfalse;
+}
+
+static VALUE Scheduler_s_has_p(VALUE klass, VALUE fiber) {
+  (void)klass;
+  return scheduler_has_p(fiber) ? Qtrue : Qfalse;
+}
+
 /* ---- probing ---------------------------------------------------------------------------------- */
 
 #ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
@@ -168,6 +183,9 @@ void class_scheduler_init(void) {
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
+  rb_define_singleton_method(cScheduler, "__share", Scheduler_s_share, 1);
+  rb_define_singleton_method(cScheduler, "__foreign?", Scheduler_s_foreign_p, 0);
+  rb_define_singleton_method(cScheduler, "__has?", Scheduler_s_has_p, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);

@@ -11,16 +11,34 @@ VALUE cScheduler;
 static VALUE cMutex, cQueue;    /* Ruby's own */
 static bool everywhere;
 
+static VALUE cShared = Qnil;    /* Polyphony::Scheduler::Shared, once there is one */
+
+void scheduler_share(VALUE klass) { cShared = klass; }
+
+static bool kind_of_p(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+
+bool scheduler_has_p(VALUE fiber) {
+  struct fiber_state *state = fiber_state_lookup(fiber);
+
+  return state && (state->spun || state->worker);
+}
+
+/* One of ours, but the running fiber belongs to the other one behind it. */
+static bool lent_p(VALUE scheduler) {
+  return !NIL_P(cShared) && kind_of_p(scheduler, cShared) && !NIL_P(rb_fiber_scheduler_current()) &&
+         !scheduler_has_p(rb_fiber_current());
+}
+
 bool scheduler_ours_p(void) {
   VALUE scheduler = rb_fiber_scheduler_get();
 
-  return !NIL_P(scheduler) && RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+  return !NIL_P(scheduler) && kind_of_p(scheduler, cScheduler) && !lent_p(scheduler);
 }
 
 bool scheduler_foreign_p(void) {
   VALUE scheduler = rb_fiber_scheduler_current();
 
-  return !NIL_P(scheduler) && !RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+  return !NIL_P(scheduler) && (!kind_of_p(scheduler, cScheduler) || lent_p(scheduler));
 }
 
 void scheduler_install_here(void) {
@@ -466,6 +484,7 @@ static void remember_class(VALUE *address, const char *path) {
 void scheduler_init(void) {
   remember_class(&cMutex, "Thread::Mutex");
   remember_class(&cQueue, "Thread::Queue");
+  rb_gc_register_address(&cShared);
   rb_gc_register_address(&wakers);
   wakers = rb_ary_new();
 }

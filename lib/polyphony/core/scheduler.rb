@@ -50,12 +50,9 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
-    # @!visibility private
-    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
-    def self.__foreign?
-      scheduler = Fiber.current_scheduler
-      scheduler && !scheduler.is_a?(self)
-    end
+    # @!method self.__foreign?
+    #   @!visibility private
+    #   @return [Boolean] whether somebody else's scheduler has the waits of the running fiber
 
     # For Timeout.timeout.
     # @param duration [Numeric]
