@@ -54,6 +54,26 @@ class TestScheduler < Polyphony::TestCase
     assert late.await
   end
 
+  # As clients of databases do: Ruby sees the number alone, and does not see that it is closed and another
+  # connection gets it.
+  def test_descriptors_that_a_library_opens_and_closes_by_itself
+    native_close = native(:close)
+    20.times do |i|
+      server, client = UNIXSocket.pair
+      client.autoclose = false
+      fd = client.fileno
+      connection = IO.for_fd(fd, autoclose: false)
+      assert_nil move_on_after(0.0005) { connection.wait_readable } if i.odd?
+      reader = waiting { connection.wait_readable(patient(20)) && client.recv_nonblock(9) }
+      server.write(i.to_s)
+      assert_equal i.to_s, reader.await
+      given_up = waiting { connection.wait_readable } if i % 3 == 0
+      given_up&.stop
+      native_close.call(fd)
+      server.close
+    end
+  end
+
   def test_fiber_schedule_runs_at_once_and_is_waited_for
     out, err, = run_ruby(<<~RUBY)
       require 'polyphony'
@@ -121,5 +141,15 @@ class TestScheduler < Polyphony::TestCase
       snooze
     RUBY
     assert_equal "late\nmain\n", out, err
+  end
+
+  private
+
+  # @return [#call] a function of the C library that takes a number
+  def native(name)
+    require 'fiddle'
+    Fiddle::Function.new(Fiddle::Handle::DEFAULT[name.to_s], [Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+  rescue LoadError => e
+    skip e.message
   end
 end
