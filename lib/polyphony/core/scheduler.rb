@@ -56,12 +56,13 @@ module Polyphony
 
     # For Timeout.timeout.
     # @param duration [Numeric]
-    # @param klass [Class]
+    # @param klass [Class, Exception] as for raise; newer Rubies give an exception that they know again
     # @param message [String]
     # @yield [duration]
     # @return [Object] what the block returns
     def timeout_after(duration, klass, message)
-      CancelScope.cancel_after(duration, [klass, message]) { yield duration }
+      exception = klass.is_a?(Class) ? [klass, message] : klass.exception(message)
+      CancelScope.cancel_after(duration, exception) { yield duration }
     end
 
     # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
