@@ -317,6 +317,22 @@ class TestIO < Polyphony::TestCase
     end
   end
 
+  # A read ends with nothing although the terminal is not ready.
+  def test_a_terminal_that_is_told_not_to_wait
+    require 'pty'
+    require 'io/console'
+    master, slave = track(*PTY.open)
+    each_kind_of_fiber do |how|
+      assert_nil(how.call { slave.getch(min: 0) })
+      assert_nil(how.call { slave.getch(min: 0, time: 1) })
+      assert_raises(EOFError) { how.call { slave.raw(min: 0) { slave.readpartial(5) } } }
+      spin { snooze; master << 'a' }
+      assert_equal('a', how.call { slave.getch(min: 0, time: 250) })
+      spin { snooze; master << 'b' }
+      assert_equal('b', how.call { slave.getch(min: 1) })
+    end
+  end
+
   def test_waiting_for_a_lock_lets_others_run
     file = track(Tempfile.new)
     each_kind_of_fiber do |how|
