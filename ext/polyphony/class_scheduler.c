@@ -125,15 +125,36 @@ static VALUE Scheduler_yield(VALUE self) {
   return Qnil;
 }
 
+static VALUE Scheduler_run(VALUE self) {
+  (void)self;
+  scheduler_run();
+  return Qnil;
+}
+
 static VALUE Scheduler_close(VALUE self) {
   (void)self;
-  scheduler_drain();
+  scheduler_close();
   return Qnil;
 }
 
 static VALUE Scheduler_s_install(VALUE klass) {
   scheduler_install_everywhere();
   return klass;
+}
+
+static VALUE Scheduler_s_share(VALUE klass, VALUE shared) {
+  scheduler_share(shared);
+  return klass;
+}
+
+static VALUE Scheduler_s_foreign_p(VALUE klass) {
+  (void)klass;
+  return scheduler_foreign_p() ? Qtrue : Qfalse;
+}
+
+static VALUE Scheduler_s_has_p(VALUE klass, VALUE fiber) {
+  (void)klass;
+  return scheduler_has_p(fiber) ? Qtrue : Qfalse;
 }
 
 /* ---- probing ---------------------------------------------------------------------------------- */
@@ -162,6 +183,9 @@ void class_scheduler_init(void) {
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
+  rb_define_singleton_method(cScheduler, "__share", Scheduler_s_share, 1);
+  rb_define_singleton_method(cScheduler, "__foreign?", Scheduler_s_foreign_p, 0);
+  rb_define_singleton_method(cScheduler, "__has?", Scheduler_s_has_p, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);
@@ -177,7 +201,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);
-  rb_define_method(cScheduler, "run", Scheduler_close, 0);
+  rb_define_method(cScheduler, "run", Scheduler_run, 0);
   rb_define_method(cScheduler, "close", Scheduler_close, 0);
   probe_order();
 }

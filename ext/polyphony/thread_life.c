@@ -86,8 +86,10 @@ static VALUE call_block(VALUE argument) {
   struct run *run = (struct run *)argument;
 
   if (run->life->told_to_end) return Qnil;
-  return rb_proc_call_kw(run->life->block, rb_ary_new_from_values(run->argc, run->argv),
-                         run->keywords);
+  VALUE value = rb_proc_call_kw(run->life->block, rb_ary_new_from_values(run->argc, run->argv),
+                                run->keywords);
+  scheduler_run();              /* as Ruby itself would a little later, when we have closed the backend */
+  return value;
 }
 
 static VALUE take_value(VALUE nothing, VALUE error) {

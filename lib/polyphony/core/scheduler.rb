@@ -50,21 +50,19 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
-    # @!visibility private
-    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
-    def self.__foreign?
-      scheduler = Fiber.current_scheduler
-      scheduler && !scheduler.is_a?(self)
-    end
+    # @!method self.__foreign?
+    #   @!visibility private
+    #   @return [Boolean] whether somebody else's scheduler has the waits of the running fiber
 
     # For Timeout.timeout.
     # @param duration [Numeric]
-    # @param klass [Class]
+    # @param klass [Class, Exception] as for raise; newer Rubies give an exception that they know again
     # @param message [String]
     # @yield [duration]
     # @return [Object] what the block returns
     def timeout_after(duration, klass, message)
-      CancelScope.cancel_after(duration, [klass, message]) { yield duration }
+      exception = klass.is_a?(Class) ? [klass, message] : klass.exception(message)
+      CancelScope.cancel_after(duration, exception) { yield duration }
     end
 
     # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
