@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "io.h"
 #include "io_resolve.h"
+#include "quick.h"
 #include "scheduler.h"
 
 static VALUE Scheduler_block(int argc, VALUE *argv, VALUE self) {
@@ -105,6 +106,12 @@ static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
   return io_address_resolve(hostname);
 }
 
+static VALUE Scheduler_blocking_operation_wait(VALUE self, VALUE work) {
+  if (!quick_p()) return rb_funcallv(self, id_compute, 1, &work);
+  quick_call(work);
+  return Qnil;
+}
+
 /* ---- fibers ----------------------------------------------------------------------------------- */
 
 static VALUE Scheduler_fiber(VALUE self) {
@@ -174,6 +181,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
   rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
   rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
+  rb_define_method(cScheduler, "blocking_operation_wait", Scheduler_blocking_operation_wait, 1);
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);

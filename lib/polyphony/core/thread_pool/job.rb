@@ -6,7 +6,9 @@ module Polyphony
     # @api private
     class Job
       OWN_FRAMES = File.expand_path('../..', __dir__)
-      private_constant :OWN_FRAMES
+      WAKEUP = ::Thread.instance_method(:wakeup)
+      PAUSE = 0.001
+      private_constant :OWN_FRAMES, :WAKEUP, :PAUSE
 
       # @param block [Proc]
       def initialize(block)
@@ -17,6 +19,7 @@ module Polyphony
       # Runs the block, in a fiber of its own: what it spins ends with it, and an error that comes
       # late cannot hit the next job.
       def run
+        @thread = ::Thread.current
         @value = ::Fiber.current.spin(:job, &@block).await
         @returned = true
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
@@ -37,7 +40,29 @@ module Polyphony
       # Waits until it has run.
       # @return [Object] what the block returned
       def value
+        wait
+        outcome
+      end
+
+      # Waits until it has run.
+      def wait
         @ended.await
+      end
+
+      # The same, whatever comes, and wakes it from what it may be waiting for: more than once, for it may
+      # be just about to.
+      def hurry
+        CancelScope.shield do
+          until @finished
+            WAKEUP.bind_call(@thread) if @thread&.alive?
+            Polyphony.backend_sleep(PAUSE)
+          end
+        end
+      end
+
+      # @return [Object] what the block returned
+      # @raise [Exception] what it raised
+      def outcome
         raise with_callers_frames(@error) if @error
         raise ThreadError, 'the thread that ran this job was killed' unless @returned
 
