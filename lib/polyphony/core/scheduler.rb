@@ -64,12 +64,19 @@ module Polyphony
 
     # For Timeout.timeout.
     # @param duration [Numeric]
-    # @param klass [Class]
+    # @param exception [Class, Exception] since Ruby 3.4 it may have been made already, and is known again
     # @param message [String]
     # @yield [duration]
     # @return [Object] what the block returns
-    def timeout_after(duration, klass, message)
-      CancelScope.cancel_after(duration, [klass, message]) { yield duration }
+    def timeout_after(duration, exception, message, &block)
+      return within(duration, [exception, message], &block) if exception.is_a?(::Class)
+
+      begin
+        exception.instance_variable_set(:@__polyphony_mark, mark = ::Object.new)
+        within(duration, exception, &block)
+      rescue exception.class => e
+        raise exception.equal?(e) || !e.instance_variable_get(:@__polyphony_mark).equal?(mark) ? e : exception
+      end
     end
 
     # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
@@ -78,6 +85,11 @@ module Polyphony
     private_constant :WORKERS, :POOL
 
     private
+
+    # It is a copy of the exception that is raised.
+    def within(duration, exception)
+      CancelScope.cancel_after(duration, exception) { yield duration }
+    end
 
     # Work of a blocking_operation_wait that is not done at once. In a fiber that is not a blocking one, Ruby
     # would ask again.
