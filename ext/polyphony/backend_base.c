@@ -11,6 +11,7 @@
 #include "io.h"
 #include "offload.h"
 #include "scheduler.h"
+#include "stand_in.h"
 #include "stock_lock.h"
 
 /* Two fibers that schedule each other for ever must not starve the rest: with more switches than
@@ -201,6 +202,7 @@ void backend_base_open(struct backend_base *backend) {
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
   scheduler_install_here();
+  stand_in_reserve(backend);
 }
 
 void backend_base_finalize(struct backend_base *backend) {
@@ -644,14 +646,23 @@ static void unblock(void *loop) { loop_wake(loop); }
  * back without running interrupts, so that nothing is raised before our state is in order. */
 enum { UNBLOCK_FLAGS = RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE };
 
+/* Where interrupts cannot be run, in the middle of a raise: with INTR_FAIL the wait would never begin. */
+static VALUE wait_heedless(VALUE argument) {
+  struct poll *poll = (struct poll *)argument;
+
+  rb_nogvl(poll_nogvl, poll, unblock, poll->loop, RB_NOGVL_UBF_ASYNC_SAFE);
+  return Qnil;
+}
+
 /* Everything others look at is set before the GVL goes: whoever then schedules one of our fibers
  * sees `polling` and signals; a signal that comes before the wait makes it return at once. */
-static int wait_without_gvl(struct backend_base *backend, int64_t timeout) {
+static int wait_without_gvl(struct backend_base *backend, int64_t timeout, int *state) {
   struct poll poll = { &backend->loop, timeout, 0 };
 
   backend->hopeful = backend_base_pending_p(backend);
   backend->polling = true;
-  rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
+  if (backend->deaf) rb_protect(wait_heedless, (VALUE)&poll, state);
+  else rb_nogvl(poll_nogvl, &poll, unblock, &backend->loop, UNBLOCK_FLAGS);
   backend->polling = false;
   return poll.result;
 }
@@ -684,12 +695,14 @@ static int64_t time_to_wait(struct backend_base *backend) {
 static VALUE check_ints(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
+  backend->deaf = false;
   if (!backend->runqueue.length) rb_thread_schedule();
   do {
     while (backend->interrupters) rb_thread_schedule();
     backend->interrupted = false;
     rb_thread_check_ints();     /* lets other threads run, which may begin to raise */
   } while (backend->interrupted);
+  backend->deaf = rb_thread_interrupted(backend->thread);
   return Qnil;
 }
 
@@ -701,13 +714,7 @@ static void drop_plain_wake(struct backend_base *backend, struct fiber_state *fi
 
 /* Signals and Thread#raise are meant for the thread: they go to its main fiber, whichever fiber
  * happened to be polling. Thread#kill is no exception and unwinds the fiber at hand. */
-static void check_interrupts(struct backend_base *backend) {
-  int state;
-
-  backend->in_handler = true;
-  rb_protect(check_ints, (VALUE)backend, &state);
-  backend->in_handler = false;
-  if (!state) return;
+static void heed(struct backend_base *backend, int state) {
   VALUE error = rb_errinfo();
   bool exception = RTEST(rb_obj_is_kind_of(error, rb_eException));
   struct fiber_state *self = running(backend);
@@ -719,6 +726,15 @@ static void check_interrupts(struct backend_base *backend) {
   backend_base_schedule_first(backend->root, error, RESUME_RAISE);
 }
 
+static void check_interrupts(struct backend_base *backend) {
+  int state;
+
+  backend->in_handler = true;
+  rb_protect(check_ints, (VALUE)backend, &state);
+  backend->in_handler = false;
+  if (state) heed(backend, state);
+}
+
 static void trace_poll(struct backend_base *backend, const char *name) {
   VALUE event[] = { ID2SYM(rb_intern(name)), rb_fiber_current() };
 
@@ -726,7 +742,8 @@ static void trace_poll(struct backend_base *backend, const char *name) {
 }
 
 static void poll_for(struct backend_base *backend, int64_t timeout) {
-  int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout);
+  int state = 0;
+  int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout, &state);
 
   backend->poll_count++;
   backend->switched = 0;
@@ -735,6 +752,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   holding_look();
   stock_lock_look(false);
   backend->batch = backend->runqueue.length;
+  if (state) heed(backend, state);
   if (rc < 0) error_raise_errno(rc, "waiting for events");
 }
 
@@ -1133,7 +1151,7 @@ static void close_others(struct backend_base *mine) {
 static void reopen(struct backend_base *backend) {
   struct fiber_state *fiber = running(backend);
 
-  backend->in_handler = backend->polling = backend->interrupted = false;
+  backend->in_handler = backend->polling = backend->interrupted = backend->deaf = false;
   backend->interrupters = 0;
   backend->kill_masks = fiber->holds_kill;
   backend->kill_held = false;

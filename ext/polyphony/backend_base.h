@@ -31,6 +31,7 @@ struct backend_base {
   bool handover;                /* a fiber ended and came back through the VM: take the next one */
   bool in_handler;              /* signal handlers run on top of the fiber that polls */
   bool interrupted;             /* an exception is on its way to the fiber that runs */
+  bool deaf;                    /* it could not be raised there: it is in the middle of another raise */
   unsigned interrupters;        /* threads that are about to raise it there */
   unsigned kill_masks;          /* fibers that hold a kill back, see interrupt_mask.h */
   bool kill_held;               /* until they are through */

@@ -151,7 +151,7 @@ static VALUE read_at(VALUE self, const VALUE *argv, bool to_eof) {
 }
 
 static VALUE IO_read(int argc, VALUE *argv, VALUE self) {
-  if (argc != 3) return rb_call_super(argc, argv);
+  if (argc != 3 || rb_keyword_given_p()) return rb_call_super(argc, argv);
   VALUE text = read_at(self, argv, true);
   if (!NIL_P(text) || !NIL_P(argv[0])) return text;
   return NIL_P(argv[1]) ? rb_str_new(NULL, 0) : argv[1];
@@ -165,7 +165,7 @@ static VALUE readpartial_at(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE IO_readpartial(int argc, VALUE *argv, VALUE self) {
-  if (argc == 3 || argc == 4) return readpartial_at(argc, argv, self);
+  if ((argc == 3 || argc == 4) && !rb_keyword_given_p()) return readpartial_at(argc, argv, self);
   if (!stand_in_possible_p() || !usual_p(argc, argv, 2) || !unbuffered_p(self)) return rb_call_super(argc, argv);
   return unless_at_end(read_some(self, argv[0], argc > 1 ? argv[1] : Qnil, -1, "io_getpartial"));
 }

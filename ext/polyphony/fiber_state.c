@@ -307,15 +307,23 @@ void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
   RB_OBJ_WRITTEN(child->self, Qundef, parent->self);
 }
 
-VALUE fiber_state_list(void) {
-  VALUE fibers = rb_ary_new();
+static bool shown_p(struct fiber_state *state) {
+  if (state->worker) return false;  /* what it waits for is told of its caller */
+  if (state->oob && !state->started && !state->queued) return false;  /* in reserve */
+  return state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state);
+}
 
+/* Records are swept some time after they were found to be garbage, and till then their fibers may be gone: so
+ * what is garbage goes first, and nothing is allocated while we look, lest there be more. */
+VALUE fiber_state_list(void) {
+  long room = 0;
+
+  list_each(node, &all) room++;
+  VALUE fibers = rb_ary_new_capa(room);
+  rb_gc_start();
   list_each(node, &all) {
     struct fiber_state *state = list_entry(node, struct fiber_state, all);
-    if (state->worker) continue;  /* what it waits for is told of its caller */
-    if (state->oob && !state->started && !state->queued) continue;  /* in reserve */
-    if (state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state))
-      rb_ary_push(fibers, state->fiber);
+    if (RARRAY_LEN(fibers) < room && shown_p(state)) rb_ary_push(fibers, state->fiber);
   }
   return fibers;
 }

@@ -33,6 +33,7 @@ struct request {
 struct worker {
   VALUE self, fiber;
   struct request *request;
+  bool begun;
   VALUE next;                           /* idle ones of a thread, or Qnil */
 };
 
@@ -173,19 +174,7 @@ static void serve_one(struct worker *worker) {
   hand_over(request, state ? RAISED : RETURNED, state ? error : value);
 }
 
-static VALUE serve(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
-  struct worker *worker = get(self);
-  (void)first, (void)argc, (void)argv, (void)blockarg;
-
-  for (;;) {
-    worker->request->event = RUNNING;
-    serve_one(worker);
-  }
-  RB_GC_GUARD(self);
-  return Qnil;
-}
-
-/* ---- in the fiber that calls ------------------------------------------------------------------ */
+static VALUE serve(RB_BLOCK_CALL_FUNC_ARGLIST(first, self));
 
 static VALUE worker_new(void) {
   struct worker *worker;
@@ -199,21 +188,46 @@ static VALUE worker_new(void) {
   return self;
 }
 
-/* Idle ones are the backend's. */
-static struct worker *hire(struct backend_base *backend) {
-  VALUE self = backend->stand_ins;
+static void put_by(struct backend_base *backend, struct worker *worker) {
+  RB_OBJ_WRITE(worker->self, &worker->next, backend->stand_ins);
+  RB_OBJ_WRITE(backend->self, &backend->stand_ins, worker->self);
+}
 
-  if (NIL_P(self)) return get(worker_new());
+void stand_in_reserve(struct backend_base *backend) {
+  VALUE self = worker_new();
+
+  put_by(backend, get(self));
+  RB_GC_GUARD(self);
+}
+
+static VALUE serve(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
   struct worker *worker = get(self);
+  (void)first, (void)argc, (void)argv, (void)blockarg;
+
+  worker->begun = true;
+  stand_in_reserve(backend_base_current());
+  for (;;) {
+    worker->request->event = RUNNING;
+    serve_one(worker);
+  }
+  RB_GC_GUARD(self);
+  return Qnil;
+}
+
+/* ---- in the fiber that calls ------------------------------------------------------------------ */
+
+/* Idle ones are the backend's, and one that has not begun is among them. */
+static struct worker *hire(struct backend_base *backend) {
+  if (NIL_P(backend->stand_ins)) stand_in_reserve(backend);
+  struct worker *worker = get(backend->stand_ins);
   RB_OBJ_WRITE(backend->self, &backend->stand_ins, worker->next);
-  backend->stand_in_count--;
+  if (worker->begun) backend->stand_in_count--;
   return worker;
 }
 
 static void dismiss(struct backend_base *backend, struct worker *worker) {
   if (backend->stand_in_count >= IDLE_KEPT || !backend->open) return;
-  RB_OBJ_WRITE(worker->self, &worker->next, backend->stand_ins);
-  RB_OBJ_WRITE(backend->self, &backend->stand_ins, worker->self);
+  put_by(backend, worker);
   backend->stand_in_count++;
 }
 

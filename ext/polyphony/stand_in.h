@@ -13,6 +13,10 @@
 
 void stand_in_init(void);                              /* once, at load */
 
+/* Makes one that begins when it is needed, and makes the next one then. While Ruby raises an exception (it calls
+ * a `backtrace` of the user's) it runs no interrupts, and a fiber that is made there never will. */
+void stand_in_reserve(struct backend_base *backend);
+
 /* Whether the running fiber needs one: it is a blocking fiber, its thread has a backend and our
  * scheduler, and it may wait. */
 bool stand_in_wanted_p(void);

@@ -37,6 +37,7 @@ class TestIOAdditions < Polyphony::TestCase
     assert_raises(EOFError) { reader.readpartial(2, buffer, 0) }
     assert_raises(EOFError) { reader.readpartial(2, nil, 0, true) }
     assert_raises(ArgumentError) { reader.readpartial(2, buffer, 0, true, 5) }
+    assert_raises(ArgumentError) { reader.readpartial(2, buffer, exception: false) }
   end
 
   def test_read_into_a_buffer_at_a_position

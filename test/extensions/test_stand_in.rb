@@ -105,4 +105,30 @@ class TestStandIn < Polyphony::TestCase
       assert_equal 'data', read.call
     end
   end
+
+  # While an exception is being raised Ruby looks at no interrupts, and a fiber that is made there never will.
+  { main: 'raise_all.call', spun: 'spin(&raise_all).await' }.each do |where, run|
+    define_method("test_a_backtrace_that_does_io_in_the_#{where}_fiber") do
+      out, err, = run_ruby(<<~RUBY, timeout: 20)
+        require 'polyphony'
+        class Odd < RuntimeError
+          def backtrace = IO.readlines(IO::NULL) + IO.popen('echo line', &:readlines)
+        end
+        raised = 0
+        raise_all = -> { 300.times { raise Odd rescue raised += 1 } }
+        wakes = Thread.new { loop { Thread.main.wakeup; Kernel.sleep 0.0001 } }
+        sleep 0 # the loop is open
+        #{run}
+        wakes.kill
+        p raised
+        spin { Process.kill('INT', Process.pid) }
+        begin
+          IO.pipe[0].read(1)
+        rescue Interrupt
+          puts 'interrupted'
+        end
+      RUBY
+      assert_equal "300\ninterrupted\n", out, err
+    end
+  end
 end

@@ -69,16 +69,16 @@ class TestStockLocks < Polyphony::TestCase
     assert_match(/locked by another/, spin { assert_raises(ThreadError) { mutex.unlock }.message }.await)
   end
 
-  def test_a_signal_handler_may_not_lock
+  def test_a_stock_signal_handler_may_not_lock
     mutex = ::Mutex.new
     holder = waiting { mutex.synchronize { sleep } }
     errors = []
-    before = trap(:USR1) { [mutex, ::Mutex.new].each { |lock| lock.lock rescue errors << $!.class } }
+    before = Signal.trap(:USR1) { [mutex, ::Mutex.new].each { |lock| lock.lock rescue errors << $!.class } }
     Process.kill(:USR1, Process.pid)
     snooze until errors.size == 2
     assert_equal [ThreadError, ThreadError], errors
   ensure
-    trap(:USR1, before)
+    Signal.trap(:USR1, before)
     holder.stop
   end
 

@@ -332,6 +332,24 @@ class TestGC < Polyphony::TestCase
     assert_operator left, :<, FEW
   end
 
+  # Between being found and being swept they must not be touched.
+  def test_a_deadlock_is_reported_while_abandoned_fibers_wait_to_be_swept
+    out, err, status = run_ruby(<<~'RUBY')
+      require 'polyphony'
+      abandon = -> { 1000.times { Fiber.new { snooze; Fiber.yield }.resume }; nil }
+      5.times do
+        spin(&abandon).await
+        GC.start(full_mark: true, immediate_mark: true, immediate_sweep: false)
+        spin { Polyphony::Event.new.await }.await
+      rescue Polyphony::Deadlock => e
+        GC.start
+        puts e.message.lines.first
+      end
+    RUBY
+    assert status.success?, err
+    assert_equal 5, out.lines.size
+  end
+
   def test_abandoned_generators_in_a_shield_or_in_a_limit_that_is_over_are_collected
     heavy
     left = left_of(500) { Fiber.new { shield { snooze; Fiber.yield } }.tap(&:resume) }

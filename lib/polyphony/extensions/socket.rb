@@ -33,7 +33,7 @@ module Polyphony
 
   # What sockets have beside the stock methods, none of which it replaces.
   module SocketExtensions
-    # For every socket.
+    # For every socket, and for TLS sockets, which hand them on to theirs.
     module Options
       # Closing returns at once, and what is not sent yet is sent by the kernel: as it is without
       # SO_LINGER.
@@ -64,7 +64,11 @@ module Polyphony
         setsockopt(::Socket::SOL_SOCKET, ::Socket::SO_REUSEPORT, 1)
         self
       end
+    end
 
+    # Which operations of the backend are theirs.
+    # @!visibility private
+    module Operations
       # @!visibility private
       def __read_method__
         :backend_recv
@@ -112,7 +116,7 @@ module Polyphony
       private_constant :LISTENERS
     end
 
-    ::BasicSocket.include Options
+    ::BasicSocket.include Options, Operations
     [::Socket, ::TCPSocket, ::UNIXSocket].each { |socket| socket.include Stream }
     [::Socket, ::TCPServer, ::UNIXServer].each { |socket| socket.include Listener }
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require 'socket'
+require 'polyphony/extensions/socket'
 
 module Polyphony
   # What a TLS socket has besides its stock methods. These mean what they meant: they wait in the fiber
@@ -69,26 +69,6 @@ module Polyphony
       read_loop { |data| receiver.__send__(method, data, &block) }
     end
 
-    # Closing resets the connection: what was not sent is thrown away.
-    # @return [self]
-    def dont_linger
-      setsockopt(::Socket::SOL_SOCKET, ::Socket::SO_LINGER, [1, 0].pack('ii'))
-      self
-    end
-
-    # Small writes go out at once.
-    # @return [self]
-    def no_delay
-      setsockopt(::Socket::IPPROTO_TCP, ::Socket::TCP_NODELAY, 1)
-      self
-    end
-
-    # @return [self]
-    def reuse_addr
-      setsockopt(::Socket::SOL_SOCKET, ::Socket::SO_REUSEADDR, 1)
-      self
-    end
-
     # @!visibility private
     def __read_method__
       :readpartial
@@ -109,5 +89,6 @@ module Polyphony
     end
 
     ::OpenSSL::SSL::SSLSocket.prepend self
+    ::OpenSSL::SSL::SSLSocket.include SocketExtensions::Options
   end
 end
