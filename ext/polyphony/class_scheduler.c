@@ -59,12 +59,15 @@ static struct stretch stretch(int argc, const VALUE *argv) {
 /* Where the method that tells us is not there, for the scheduler is used alone: IO#read_nonblock asks for as
  * many bytes as other methods do, and must not wait. */
 static bool nonblock_p(void) {
-  VALUE frame, name;
-  int line;
+  enum { FRAMES = 4 };          /* hooks of a subclass may stand between it and ours */
+  VALUE frames[FRAMES];
+  int lines[FRAMES], count = scheduler_everywhere_p() ? 0 : rb_profile_frames(1, FRAMES, frames, lines);
 
-  if (scheduler_everywhere_p() || rb_profile_frames(1, 1, &frame, &line) < 1) return false;
-  name = rb_profile_frame_method_name(frame);
-  return RB_TYPE_P(name, T_STRING) && strcmp(StringValueCStr(name), "read_nonblock") == 0;
+  for (int i = 0; i < count; i++) {
+    VALUE name = rb_profile_frame_method_name(frames[i]);
+    if (RB_TYPE_P(name, T_STRING) && strcmp(StringValueCStr(name), "read_nonblock") == 0) return true;
+  }
+  return false;
 }
 
 static VALUE Scheduler_io_read(int argc, VALUE *argv, VALUE self) {

@@ -250,14 +250,34 @@ static struct fiber_state *independent_child(struct fiber_state *root) {
   return NULL;
 }
 
-void scheduler_drain(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+void scheduler_await_scheduled(struct backend_base *backend) {
   struct fiber_state *child;
 
+  if (!backend->root || !backend_base_may_wait_p(backend)) return;
+  while ((child = independent_child(backend->root))) fiber_life_await(child);
+}
+
+static VALUE await_scheduled(VALUE argument) {
+  scheduler_await_scheduled((struct backend_base *)argument);
+  return Qnil;
+}
+
+/* If one of them fails, the thread ends with that. The others must not be left where they are: Ruby has
+ * them in lists, of those who join a thread for instance, and walks these when their stacks are gone. */
+void scheduler_drain(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  VALUE order = Qnil;
+  int state;
+
   if (!backend || !backend->open) return;
-  if (backend->root && backend_base_may_wait_p(backend))
-    while ((child = independent_child(backend->root))) fiber_life_await(child);
+  rb_protect(await_scheduled, (VALUE)backend, &state);
+  if (state) {
+    VALUE error = rb_errinfo();
+    fiber_life_shut_down_children(backend->root, false, &order);
+    rb_set_errinfo(error);
+  }
   backend->unscheduled = true;
+  if (state) rb_jump_tag(state);
 }
 
 /* ---- input and output ------------------------------------------------------------------------- */

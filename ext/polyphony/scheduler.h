@@ -36,6 +36,8 @@ bool scheduler_sleep(VALUE timeout);
 /* A child of the thread's main fiber, which runs at once until it waits. */
 VALUE scheduler_fiber(VALUE block);
 /* Waits for all of those. */
+void scheduler_await_scheduled(struct backend_base *backend);
+/* The same for a thread whose scheduler is taken away. */
 void scheduler_drain(void);
 
 /* Reads or writes at least minimum bytes unless the file ends, from offset within the IO::Buffer; at

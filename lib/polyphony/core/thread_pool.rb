@@ -116,7 +116,7 @@ module Polyphony
     def wait_to_the_end(job, crew)
       given = false
       CancelScope.shield { crew.push(job); given = true }
-      job.wait
+      job.wait_giving_way
       nil
     rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised again, here or later
       given &&= !crew.withdraw(job)
