@@ -94,13 +94,8 @@ static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
   return scheduler_io_read(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
 }
 
-static VALUE Scheduler_io_pwrite(int argc, VALUE *argv, VALUE self) {
-  (void)self;
-  rb_check_arity(argc, 4, 5);
-  VALUE from = argc == 4 ? argv[3] : argv[2];
-  struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
-  return scheduler_io_write(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
-}
+/* There is no io_pwrite: Ruby 3.1 gives it a wrong position (IO::Buffer#pwrite), later ones call it without their
+ * lock (IO#pwrite, which is a direct path of ours), and all kinds of things break. Without it Ruby writes itself. */
 
 /* At once, without a switch: an exception delivered there would leave the descriptor open. */
 static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
@@ -200,16 +195,6 @@ static void probe_order(void) {
 static void probe_order(void) { offset_first = false; }
 #endif
 
-/* Since there is an offset, IO#pwrite calls the hook without the lock of the interpreter, and all kinds of
- * things break. Before, only IO::Buffer#pwrite does. */
-static bool pwrite_p(void) {
-#ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
-  return false;
-#else
-  return true;
-#endif
-}
-
 void class_scheduler_init(void) {
   scheduler_init();
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
@@ -226,7 +211,6 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "io_read", Scheduler_io_read, -1);
   rb_define_method(cScheduler, "io_write", Scheduler_io_write, -1);
   rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);
-  if (pwrite_p()) rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
   rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
   rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);

@@ -27,8 +27,6 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_pread(io, buffer, from, length, offset)
     #   @return [Integer] bytes, or -errno
-    # @!method io_pwrite(io, buffer, from, length, offset)
-    #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
     # @!method process_wait(pid, flags)
@@ -92,7 +90,7 @@ module Polyphony
     # would ask again.
     # @return [nil]
     def __compute(work)
-      POOL.__complete { Fiber.blocking { work.call } }
+      POOL.__complete { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
