@@ -94,13 +94,8 @@ static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
   return scheduler_io_read(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
 }
 
-static VALUE Scheduler_io_pwrite(int argc, VALUE *argv, VALUE self) {
-  (void)self;
-  rb_check_arity(argc, 4, 5);
-  VALUE from = argc == 4 ? argv[3] : argv[2];
-  struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
-  return scheduler_io_write(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
-}
+/* There is no io_pwrite: Ruby 3.1 gives it a wrong position (IO::Buffer#pwrite), later ones call it without their
+ * lock (IO#pwrite, which is a direct path of ours), and all kinds of things break. Without it Ruby writes itself. */
 
 /* At once, without a switch: an exception delivered there would leave the descriptor open. */
 static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
@@ -147,15 +142,36 @@ static VALUE Scheduler_yield(VALUE self) {
   return Qnil;
 }
 
+static VALUE Scheduler_run(VALUE self) {
+  (void)self;
+  scheduler_run();
+  return Qnil;
+}
+
 static VALUE Scheduler_close(VALUE self) {
   (void)self;
-  scheduler_drain();
+  scheduler_close();
   return Qnil;
 }
 
 static VALUE Scheduler_s_install(VALUE klass) {
   scheduler_install_everywhere();
   return klass;
+}
+
+static VALUE Scheduler_s_share(VALUE klass, VALUE shared) {
+  scheduler_share(shared);
+  return klass;
+}
+
+static VALUE Scheduler_s_foreign_p(VALUE klass) {
+  (void)klass;
+  return scheduler_foreign_p() ? Qtrue : Qfalse;
+}
+
+static VALUE Scheduler_s_has_p(VALUE klass, VALUE fiber) {
+  (void)klass;
+  return scheduler_has_p(fiber) ? Qtrue : Qfalse;
 }
 
 /* ---- probing ---------------------------------------------------------------------------------- */
@@ -177,21 +193,14 @@ static void probe_order(void) {
   RB_GC_GUARD(probe);
 }
 
-/* Since there is an offset, IO#pwrite calls the hook without the lock of the interpreter, and all kinds of
- * things break. Before, only IO::Buffer#pwrite does. */
-static bool pwrite_p(void) {
-#ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
-  return false;
-#else
-  return true;
-#endif
-}
-
 void class_scheduler_init(void) {
   scheduler_init();
   cScheduler = rb_define_class_under(mPolyphony, "Scheduler", rb_cObject);
   rb_gc_register_address(&cScheduler);
   rb_define_singleton_method(cScheduler, "__install", Scheduler_s_install, 0);
+  rb_define_singleton_method(cScheduler, "__share", Scheduler_s_share, 1);
+  rb_define_singleton_method(cScheduler, "__foreign?", Scheduler_s_foreign_p, 0);
+  rb_define_singleton_method(cScheduler, "__has?", Scheduler_s_has_p, 1);
   rb_define_method(cScheduler, "block", Scheduler_block, -1);
   rb_define_method(cScheduler, "unblock", Scheduler_unblock, 2);
   rb_define_method(cScheduler, "kernel_sleep", Scheduler_kernel_sleep, -1);
@@ -200,7 +209,6 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "io_read", Scheduler_io_read, -1);
   rb_define_method(cScheduler, "io_write", Scheduler_io_write, -1);
   rb_define_method(cScheduler, "io_pread", Scheduler_io_pread, -1);
-  if (pwrite_p()) rb_define_method(cScheduler, "io_pwrite", Scheduler_io_pwrite, -1);
   rb_define_method(cScheduler, "io_close", Scheduler_io_close, 1);
   rb_define_method(cScheduler, "process_wait", Scheduler_process_wait, 2);
   rb_define_method(cScheduler, "address_resolve", Scheduler_address_resolve, 1);
@@ -208,7 +216,7 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "fiber", Scheduler_fiber, 0);
   rb_define_method(cScheduler, "fiber_interrupt", Scheduler_fiber_interrupt, 2);
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);
-  rb_define_method(cScheduler, "run", Scheduler_close, 0);
+  rb_define_method(cScheduler, "run", Scheduler_run, 0);
   rb_define_method(cScheduler, "close", Scheduler_close, 0);
   probe_order();
 }

@@ -40,6 +40,15 @@ static inline VALUE compat_path(VALUE io) {
 #endif
 }
 
+static inline bool compat_tty_p(VALUE io) {  /* io may also be what has an IO: a Tempfile */
+  if (!RB_TYPE_P(io, T_FILE)) return false;
+#ifdef HAVE_RB_IO_MODE
+  return rb_io_mode(io) & FMODE_TTY;
+#else
+  return RFILE(io)->fptr->mode & FMODE_TTY;
+#endif
+}
+
 static inline VALUE compat_timeout(VALUE io) {  /* since 3.2; Qnil: none */
 #ifdef HAVE_RB_IO_TIMEOUT
   return rb_io_timeout(io);

@@ -109,6 +109,7 @@ def check_functions
   have_func('rb_thread_lock_native_thread', 'ruby/thread.h')
   have_func('rb_io_closed_p', 'ruby/io.h')
   have_func('rb_io_path', 'ruby/io.h')
+  have_func('rb_io_mode', 'ruby/io.h')
   have_func('rb_io_timeout', 'ruby/io.h')
   have_struct_member('rb_io_t', 'rbuf', %w[ruby.h ruby/io.h])
   with_offset = checking_for('an offset in the scheduler\'s io_read') { try_compile(IO_READ_WITH_OFFSET) }

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "io.h"
 #include "offload.h"
+#include "ractor.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -435,6 +436,7 @@ int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE 
   loop_release_op(&backend->loop, op);
   if (result == -ETIMEDOUT) return 0;
   if (result == -ECANCELED) return POLLIN;      /* see io_read_again */
+  if (result == -EBADF && RB_TYPE_P(subject, T_FILE)) rb_io_descriptor(subject);  /* closed: raises */
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }
@@ -511,6 +513,7 @@ static void release_there(struct backend_base *backend, int fd) {
 
 /* A thread that has never waited need not open a backend to close a file. */
 void io_release_waiters(int fd) {
+  if (!ractor_main_p()) return;   /* no IO is of two ractors */
   struct backend_base *mine = backend_base_of_thread(rb_thread_current());
 
   if (mine && mine->open) release_here(mine, fd);

@@ -7,8 +7,10 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <termios.h>
 #include <unistd.h>
 #include "attempt.h"
+#include "clock.h"
 #include "intake.h"
 #include "io.h"
 #include "loading.h"
@@ -115,6 +117,17 @@ static int64_t read_into_buffer(VALUE io, char *base, size_t length) {
   return (int64_t)rb_ensure(run_delivery, (VALUE)&delivery, end_delivery, (VALUE)&delivery);
 }
 
+/* A terminal may have been told not to wait, or not for long (`getch(min: 0)`): reads end with nothing then, and
+ * poll does not tell of it. */
+static bool in_vain_p(VALUE io) {
+  struct termios mode;
+  int fd = rb_io_descriptor(io);
+
+  if (!compat_tty_p(io) || tcgetattr(fd, &mode) < 0 || mode.c_lflag & ICANON || mode.c_cc[VMIN]) return false;
+  int64_t period = mode.c_cc[VTIME] * (NSEC_PER_SEC / 10);
+  return !fd_has_ahead(fd) && !io_wait_ready_for(backend_base_current(), fd, POLLIN, period, io);
+}
+
 /* For read_nonblock, which has set O_NONBLOCK. */
 static int64_t try_to_read(VALUE io, char *base, size_t length) {
   ssize_t result = read(rb_io_descriptor(io), base, length);
@@ -127,6 +140,7 @@ static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) 
   int64_t result;
 
   if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
+  if (offset < 0 && in_vain_p(io)) return 0;
   if (offset < 0) await_in_time(io, POLLIN);
   do {
     int fd = rb_io_descriptor(io);

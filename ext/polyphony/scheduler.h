@@ -20,10 +20,15 @@ void scheduler_install_here(void);
  * and somebody may have set another one for a while. Called by whoever waits, until it is there again. */
 void scheduler_come_back(struct backend_base *backend);
 bool scheduler_everywhere_p(void);      /* or used alone */
-/* Whether the thread's scheduler is one of ours. */
+/* Whether the thread's scheduler is one of ours, and has the running fiber. */
 bool scheduler_ours_p(void);
 /* Whether somebody else's is asked when the running fiber waits: stock methods are its business then. */
 bool scheduler_foreign_p(void);
+/* From now on a thread may have one of that class: ours for our fibers, somebody else's for all others
+ * (lib/polyphony/extensions/scheduler.rb). */
+void scheduler_share(VALUE klass);
+/* Whether it is one of our fibers then: spun, or standing in for another. */
+bool scheduler_has_p(VALUE fiber);
 
 /* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
  * exception comes with it, that is delivered at the next switchpoint. */
@@ -33,12 +38,11 @@ void scheduler_unblock(VALUE blocker, VALUE fiber);  /* any thread; lets other t
  * before the time was over. */
 bool scheduler_sleep(VALUE timeout);
 
-/* A child of the thread's main fiber, which runs at once until it waits. */
+/* A child of the thread's main fiber, which runs at once until it waits. Raises what ends it before. */
 VALUE scheduler_fiber(VALUE block);
-/* Waits for all of those. */
-void scheduler_await_scheduled(struct backend_base *backend);
-/* The same for a thread whose scheduler is taken away. */
-void scheduler_drain(void);
+void scheduler_run(void);               /* waits for all of those; raises what they raise */
+/* Likewise, and the scheduler goes. If the wait is broken off, those that are left are stopped. */
+void scheduler_close(void);
 
 /* Reads or writes at least minimum bytes unless the file ends, from offset within the IO::Buffer; at
  * the file's position if position is negative. Bytes, or -errno. */

@@ -95,8 +95,7 @@ static VALUE call_block(VALUE argument) {
   if (run->life->told_to_end) return Qnil;
   VALUE value = rb_proc_call_kw(run->life->block, rb_ary_new_from_values(run->argc, run->argv),
                                 run->keywords);
-  struct backend_base *backend = open_backend();
-  if (backend) scheduler_await_scheduled(backend);
+  scheduler_run();              /* as Ruby itself would a little later, when we have closed the backend */
   return value;
 }
 

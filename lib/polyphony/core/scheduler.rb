@@ -27,8 +27,6 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_pread(io, buffer, from, length, offset)
     #   @return [Integer] bytes, or -errno
-    # @!method io_pwrite(io, buffer, from, length, offset)
-    #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
     # @!method process_wait(pid, flags)
@@ -55,12 +53,9 @@ module Polyphony
     #   @see #run
     #   @return [nil]
 
-    # @!visibility private
-    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
-    def self.__foreign?
-      scheduler = Fiber.current_scheduler
-      scheduler && !scheduler.is_a?(self)
-    end
+    # @!method self.__foreign?
+    #   @!visibility private
+    #   @return [Boolean] whether somebody else's scheduler has the waits of the running fiber
 
     # For Timeout.timeout.
     # @param duration [Numeric]
@@ -95,7 +90,7 @@ module Polyphony
     # would ask again.
     # @return [nil]
     def __compute(work)
-      POOL.__complete { Fiber.blocking { work.call } }
+      POOL.__complete { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end
