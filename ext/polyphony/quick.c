@@ -7,12 +7,20 @@ static bool computes_p(const char *name) {
   return strncmp(name, "Zlib", 4) == 0 || strcmp(name, "IO::Buffer") == 0;
 }
 
+/* Somebody calls the hook himself. A function in C has no path, and what is Ruby's own says so in it. */
+static bool by_hand_p(VALUE frame) {
+  VALUE path = rb_profile_frame_path(frame);
+
+  return !NIL_P(path) && strncmp(StringValueCStr(path), "<internal:", 10) != 0;
+}
+
 bool quick_p(void) {
   enum { HOOK = 1 };
   VALUE frame, name;
   int line;
 
   if (rb_profile_frames(HOOK, 1, &frame, &line) < 1) return true;
+  if (by_hand_p(frame)) return false;
   name = rb_profile_frame_classpath(frame);
   return !RB_TYPE_P(name, T_STRING) || !computes_p(StringValueCStr(name));
 }
