@@ -99,7 +99,7 @@ static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
 
 /* At once, without a switch: an exception delivered there would leave the descriptor open. */
 static VALUE Scheduler_io_close(VALUE self, VALUE descriptor) {
-  int fd = NUM2INT(descriptor);
+  int fd = RB_INTEGER_TYPE_P(descriptor) ? NUM2INT(descriptor) : rb_io_descriptor(descriptor);
 
   (void)self;
   io_release_waiters(fd);
@@ -176,24 +176,22 @@ static VALUE Scheduler_s_has_p(VALUE klass, VALUE fiber) {
 
 /* ---- probing ---------------------------------------------------------------------------------- */
 
-#ifdef HAVE_SCHEDULER_IO_READ_WITH_OFFSET
-static VALUE Probe_io_read(VALUE self, VALUE io, VALUE buffer, VALUE first, VALUE second) {
-  (void)self, (void)io, (void)buffer, (void)first;
-  offset_first = NUM2SIZET(second) == 1;
+static VALUE Probe_io_read(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  offset_first = argc == 4 && NUM2SIZET(argv[3]) == 1;
   return INT2FIX(0);
 }
 
-/* Asks the running Ruby in which order it hands them over: length 1, offset 0. */
+/* Asks the running Ruby in which order it hands them over: length 1, offset 0. Not by the function that is
+ * given both, for their order may have changed there, too. */
 static void probe_order(void) {
   VALUE probe = rb_obj_alloc(rb_cObject);
+  char memory[2];
 
-  rb_define_singleton_method(probe, "io_read", Probe_io_read, 4);
-  rb_fiber_scheduler_io_read(probe, Qnil, Qnil, 1, 0);
+  rb_define_singleton_method(probe, "io_read", Probe_io_read, -1);
+  rb_fiber_scheduler_io_read_memory(probe, Qnil, memory, sizeof(memory), 1);
   RB_GC_GUARD(probe);
 }
-#else
-static void probe_order(void) { offset_first = false; }
-#endif
 
 void class_scheduler_init(void) {
   scheduler_init();

@@ -226,19 +226,26 @@ bool scheduler_block(VALUE blocker, VALUE timeout) {
   return unblocked_early_p(fiber) || block_for(fiber, blocker, timeout);
 }
 
+/* Ruby names the thread that closes, or since 4.0 the IO. */
+static VALUE closing_thread(VALUE blocker, struct fiber_state *fiber) {
+  if (a_p(blocker, rb_cThread)) return blocker;
+  return a_p(blocker, rb_cIO) && fiber->backend ? fiber->backend->thread : Qnil;
+}
+
 /* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
  * the wait of a condition variable it may sleep in a way of its own. Whoever closes an IO is unblocked as a
  * thread, and may be a fiber that sleeps without having asked us. */
 void scheduler_unblock(VALUE blocker, VALUE object) {
   struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
   bool signal = !NIL_P(fiber->condition);
+  VALUE thread;
 
   if (fiber->ended) return;
   fiber->unblocked = true;
   if (signal) fiber->signalled = true;
   if (fiber->blocked || (signal && fiber->wait_reason && !fiber->waitlist))
     backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
-  else if (a_p(blocker, rb_cThread)) rb_thread_wakeup_alive(blocker);
+  else if (!NIL_P(thread = closing_thread(blocker, fiber))) rb_thread_wakeup_alive(thread);
   let_others_run();
 }
 
