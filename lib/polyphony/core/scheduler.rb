@@ -61,21 +61,42 @@ module Polyphony
     # @yield [duration]
     # @return [Object] what the block returns
     def timeout_after(duration, klass, message)
-      exception = klass.is_a?(Class) ? [klass, message] : klass.exception(message)
-      CancelScope.cancel_after(duration, exception) { yield duration }
+      return CancelScope.cancel_after(duration, [klass, message]) { yield duration } if klass.is_a?(Class)
+
+      raising_itself(klass.exception(message)) { |error| CancelScope.cancel_after(duration, error) { yield duration } }
     end
 
     # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
     WORKERS = 4
     private_constant :WORKERS
 
-    # For work that Ruby lets run beside everything else, compression for instance. It is done in a blocking
-    # fiber, for in others Ruby asks again.
+    # For work that Ruby lets run beside everything else, compression for instance. Closing a descriptor is
+    # handed over, too (3.4): that is done at once and without a switch, as in other Rubies.
     # @param work [#call]
     # @return [nil]
     def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new(WORKERS)).process { Fiber.new(blocking: true) { work.call }.resume }
+      if caller_locations(1, 1)&.first&.base_label == 'close' then work_off(work)
+      else (@pool ||= ThreadPool.new(WORKERS)).process { work_off(work) }
+      end
       nil
+    end
+
+    private
+
+    # A scope raises copies. They have the note with them that tells whose they are.
+    def raising_itself(error)
+      error.instance_variable_set(:@__polyphony_limit, error)
+      yield error
+    rescue error.class => e
+      raise unless e.instance_variable_get(:@__polyphony_limit).equal?(error)
+
+      error.set_backtrace(e.backtrace)
+      raise error, cause: nil
+    end
+
+    # In a blocking fiber, for in others Ruby asks again.
+    def work_off(work)
+      Fiber.new(blocking: true) { work.call }.resume
     end
   end
 
