@@ -10,6 +10,7 @@
 #include "holding.h"
 #include "io.h"
 #include "offload.h"
+#include "ractor.h"
 #include "scheduler.h"
 #include "stand_in.h"
 #include "stock_lock.h"
@@ -263,6 +264,7 @@ static void set_root(struct backend_base *backend, struct fiber_state *fiber) {
 }
 
 static struct backend_base *open_here(VALUE thread) {
+  ractor_check();
   VALUE klass = rb_const_get(mPolyphony, rb_intern("Backend"));
   VALUE object = rb_class_new_instance(0, NULL, klass);
   struct backend_base *backend = backend_base_of(object);

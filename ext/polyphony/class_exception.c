@@ -5,6 +5,7 @@
  * That is when we learn which fiber raises. */
 #include "errors.h"
 #include "fiber_state.h"
+#include "ractor.h"
 
 static void note_raiser(VALUE self) {
   if (!RB_OBJ_FROZEN(self)) fiber_state_note(self, id_raising, rb_fiber_current());
@@ -27,6 +28,7 @@ static VALUE tell(VALUE self, VALUE raw) {
 static VALUE Exception_backtrace(VALUE self) {
   VALUE raw = rb_call_super(0, NULL);
 
+  if (!ractor_main_p()) return raw;
   if (NIL_P(raw)) {
     note_raiser(self);
     return raw;

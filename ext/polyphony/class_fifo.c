@@ -38,6 +38,7 @@ OPENING(open_descriptor, "sysopen")
 static VALUE Fifo_s_prepend(VALUE self) {
   VALUE file = rb_module_new(), word = rb_module_new(), descriptor = rb_module_new();
 
+  rb_ext_ractor_safe(true);     /* see polyphony_ext.c */
   rb_define_private_method(file, "initialize", open_file, -1);
   rb_prepend_module(rb_cFile, file);
   rb_define_private_method(word, "open", open_by_word, -1);
@@ -47,6 +48,7 @@ static VALUE Fifo_s_prepend(VALUE self) {
   VALUE function = rb_module_new();
   rb_define_method(function, "open", open_by_word, -1);
   rb_prepend_module(rb_singleton_class(rb_mKernel), function);
+  rb_ext_ractor_safe(false);
   return self;
 }
 

@@ -219,10 +219,12 @@ static VALUE StandIn_for(int argc, VALUE *argv, VALUE self) {
   struct owner *owner = owner_new();
   take_options(owner, options);
   VALUE before = rb_module_new();
+  rb_ext_ractor_safe(true);     /* see polyphony_ext.c */
   for (long i = 0; i < RARRAY_LEN(names); i++) {
     VALUE name = RARRAY_AREF(names, i);
     if (defined_p(module, name)) define(before, module, owner, name);
   }
+  rb_ext_ractor_safe(false);
   rb_prepend_module(module, before);
   (void)self;
   return before;

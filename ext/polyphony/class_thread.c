@@ -8,6 +8,7 @@
 #include "interrupt_mask.h"
 #include "io.h"
 #include "queue.h"
+#include "ractor.h"
 #include "scheduler.h"
 #include "thread_life.h"
 
@@ -155,6 +156,12 @@ static VALUE Thread_s_may_wait_p(VALUE klass) {
   (void)klass;
   if (!backend || !backend->open || scheduler_foreign_p()) return Qfalse;
   return backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
+}
+
+/* All other ractors are left to stock Ruby. */
+static VALUE Thread_s_main_ractor_p(VALUE klass) {
+  (void)klass;
+  return ractor_main_p() ? Qtrue : Qfalse;
 }
 
 static VALUE Thread_set_helper(VALUE self) { return rb_ivar_set(self, id_helper, Qtrue); }
@@ -325,6 +332,7 @@ static VALUE Thread_held_back_p(VALUE self, VALUE klass) {
 static void define_life(void) {
   rb_define_singleton_method(rb_cThread, "__polyphony_wrap", Thread_s_wrap, 1);
   rb_define_singleton_method(rb_cThread, "__polyphony_may_wait?", Thread_s_may_wait_p, 0);
+  rb_define_singleton_method(rb_cThread, "__polyphony_main_ractor?", Thread_s_main_ractor_p, 0);
   rb_define_method(rb_cThread, "__polyphony_life=", Thread_set_life, 1);
   rb_define_method(rb_cThread, "__polyphony_block", Thread_block, 0);
   rb_define_method(rb_cThread, "__polyphony_begun?", Thread_begun_p, 0);

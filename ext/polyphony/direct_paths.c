@@ -12,7 +12,7 @@ static void fail(VALUE io, int64_t error, const char *function) {
   VALUE path = compat_path(io);
 
   if (NIL_P(path)) rb_syserr_fail((int)-error, NULL);
-  rb_syserr_fail_str((int)-error, rb_sprintf("@ %s - %"PRIsVALUE, function, path));
+  rb_exc_raise(rb_funcall(rb_eSystemCallError, rb_intern("new"), 3, path, INT2NUM((int)-error), rb_str_new_cstr(function)));
 }
 
 /* ---- not blocking ----------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "io.h"
 #include "offload.h"
+#include "ractor.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -512,6 +513,7 @@ static void release_there(struct backend_base *backend, int fd) {
 
 /* A thread that has never waited need not open a backend to close a file. */
 void io_release_waiters(int fd) {
+  if (!ractor_main_p()) return;   /* no IO is of two ractors */
   struct backend_base *mine = backend_base_of_thread(rb_thread_current());
 
   if (mine && mine->open) release_here(mine, fd);

@@ -4,9 +4,28 @@
 #include "fiber_life.h"
 #include "fiber_state.h"
 #include "place.h"
+#include "ractor.h"
 #include "thread_life.h"
 
+/* What stands before stock methods. Other ractors have no backend: there it is stock. */
+static void stock_methods_init(void) {
+  rb_ext_ractor_safe(true);
+  class_exception_init();
+  class_thread_init();
+  class_stand_in_init();
+  class_fifo_init();
+  class_io_end_init();
+  direct_paths_init();
+  class_stock_locks_init();
+  class_stock_queues_init();
+  class_process_init();
+  direct_sockets_init();
+  direct_connections_init();
+  rb_ext_ractor_safe(false);
+}
+
 RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
+  ractor_init();
   ids_init();
   errors_init();
   fiber_state_init();
@@ -22,20 +41,10 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_semaphore_init();
   class_pipe_init();
   class_scope_init();
-  class_exception_init();
   class_fiber_init();
-  class_thread_init();
   class_backend_init();
   class_scheduler_init();
-  class_stand_in_init();
   class_aside_init();
-  class_fifo_init();
-  class_io_end_init();
-  direct_paths_init();
-  class_stock_locks_init();
-  class_stock_queues_init();
-  class_process_init();
-  direct_sockets_init();
-  direct_connections_init();
+  stock_methods_init();
   backend_base_note_root();
 }

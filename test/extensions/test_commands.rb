@@ -345,7 +345,7 @@ class TestCommands < Polyphony::TestCase
     ways = MANY - [MANY[2]]
     fibers = Array.new(70) { |i| spin { [i, ways[i % ways.size].call(i)] } }
     fibers.each { |fiber| assert_equal(*fiber.await) }
-    assert_equal :waiting, any.state
+    assert_includes %i[waiting runnable], any.state # it looks whenever a child ends
     extra.finish
     assert_equal 99, any.await
   end

@@ -181,8 +181,9 @@ class TestIO < Polyphony::TestCase
         reader, writer = pipe_pair
         writer.syswrite("line\n\u20ac one, ")
         assert_equal "line\n", reader.gets
-        spin { 5.times { snooze }; writer.syswrite('two, ') }
+        later = spin { 5.times { snooze }; writer.syswrite('two, ') }
         assert_nil(how.call { move_on_after(0.005) { call.call(reader) } }, name)
+        later.await
         writer.syswrite("three\n")
         writer.close
         assert_equal "\u20ac one, two, three\n", how.call { reader.gets }, name
@@ -346,6 +347,17 @@ class TestIO < Polyphony::TestCase
       spin { 5.times { snooze }; one.close }
       assert_raises(IOError) { how.call { one.flock(File::LOCK_EX) } }
       other.close
+    end
+  end
+
+  def test_the_message_of_a_failed_write_names_function_and_file
+    full = track(File.open('/dev/full', 'w'))
+    full.sync = true
+    each_kind_of_fiber do |how|
+      error = assert_raises(Errno::ENOSPC) { how.call { full.write('x') } }
+      assert_equal 'No space left on device @ io_write - /dev/full', error.message
+      error = assert_raises(Errno::ENOSPC) { how.call { full.write('x', 'y') } }
+      assert_equal 'No space left on device @ io_writev - /dev/full', error.message
     end
   end
 end

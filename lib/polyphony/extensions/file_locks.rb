@@ -16,7 +16,7 @@ module Polyphony
 
     # @return [nil]
     def close
-      Aside.release(self) if Aside.waiting?
+      Aside.release(self) if Thread.__polyphony_main_ractor? && Aside.waiting?
       super
     end
 

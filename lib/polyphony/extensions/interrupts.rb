@@ -17,7 +17,7 @@ module Polyphony
       # @return [Object] what the block returns
       # @raise [ArgumentError] for other timings, or without a block
       def handle_interrupt(mask, &block)
-        return super unless block && mask.respond_to?(:to_hash)
+        return super unless block && mask.respond_to?(:to_hash) && Thread.__polyphony_main_ractor?
 
         timings = Interrupts.timings(mask.to_hash)
         return __polyphony_mask(timings, &block) unless __polyphony_own_mask?

@@ -24,5 +24,6 @@ module Polyphony
     end
 
     ::Net::HTTP.prepend self
+    Patches.expect ::Net::HTTP
   end
 end

@@ -9,4 +9,5 @@ module Polyphony
   StandIn.for ::OpenSSL::SSL::SSLSocket, :connect, :accept
   StandIn.for ::OpenSSL::SSL::SSLSocket, :sysread, :syswrite, turns: true
   StandIn.for ::OpenSSL::SSL::SSLSocket, :sysread_nonblock, :syswrite_nonblock, turns: true, waits: false
+  Patches.expect ::OpenSSL::SSL::SSLSocket, ::OpenSSL::SSL::SSLServer
 end

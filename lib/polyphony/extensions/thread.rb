@@ -12,7 +12,7 @@ module Polyphony
 
     # @yield in the thread; when it has ended, the fibers it spun are shut down
     def initialize(*args, **options, &block)
-      return super unless block
+      return super unless block && Thread.__polyphony_main_ractor?
 
       wrapped, self.__polyphony_life = Thread.__polyphony_wrap(block)
       ThreadExtensions.inheriting { super(*args, **options, &wrapped) }
@@ -33,7 +33,7 @@ module Polyphony
     # As join, but returns what the thread's block returned.
     # @return [Object]
     def value
-      join
+      ThreadExtensions.wait_for(self, nil) if ThreadExtensions.may_wait_for?(self, nil)
       super
     end
 
@@ -123,7 +123,7 @@ module Polyphony
     module Start
       # @see ThreadExtensions#initialize
       def start(*args, **options, &block)
-        return super unless block
+        return super unless block && Thread.__polyphony_main_ractor?
 
         wrapped, life = Thread.__polyphony_wrap(block)
         ThreadExtensions.inheriting { super(*args, **options, &wrapped) }.tap { |thread| thread.__polyphony_life = life }

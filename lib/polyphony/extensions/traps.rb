@@ -290,7 +290,7 @@ module Polyphony
       # As stock: handlers for a signal that one sends to oneself begin before it returns.
       # @return [Integer]
       def kill(...)
-        super.tap { Traps.give_way if Traps.arrived? }
+        super.tap { Traps.give_way if Thread.__polyphony_main_ractor? && Traps.arrived? }
       end
     end
 

@@ -17,7 +17,7 @@ module Polyphony
         # @!visibility private
         # Whether the resolver has to be asked, and there are fibers that could run meanwhile.
         def needed?(host, service = nil)
-          Polyphony.__lookup_needed?(host, service) && may_wait?
+          may_wait? && Polyphony.__lookup_needed?(host, service)
         end
 
         # @!visibility private
