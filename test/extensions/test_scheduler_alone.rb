@@ -496,6 +496,16 @@ class TestSchedulerAlone < Polyphony::TestCase
     RUBY
   end
 
+  def test_its_threads_are_there_once
+    assert_alone <<~'RUBY'
+      counts = Array.new(3) do
+        thread { hooks.blocking_operation_wait(-> {}) }
+        Thread.list.size
+      end
+      same(1) { counts.uniq.size }
+    RUBY
+  end
+
   def test_closing_does_not_switch
     assert_alone <<~'RUBY'
       thread do

@@ -66,9 +66,10 @@ module Polyphony
       raising_itself(klass.exception(message)) { |error| CancelScope.cancel_after(duration, error) { yield duration } }
     end
 
-    # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
-    WORKERS = 4
-    private_constant :WORKERS
+    # For all threads: it does not end with one of them. (Asking for the number of processors loads a file,
+    # and that is work of the kind it is wanted for.)
+    POOL = ThreadPool.new(4)
+    private_constant :POOL
 
     # For work that Ruby lets run beside everything else, compression for instance. Closing a descriptor is
     # handed over, too (3.4): that is done at once and without a switch, as in other Rubies.
@@ -76,7 +77,7 @@ module Polyphony
     # @return [nil]
     def blocking_operation_wait(work)
       if caller_locations(1, 1)&.first&.base_label == 'close' then work_off(work)
-      else (@pool ||= ThreadPool.new(WORKERS)).process { work_off(work) }
+      else POOL.process { work_off(work) }
       end
       nil
     end
