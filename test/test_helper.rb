@@ -25,8 +25,5 @@ Minitest.parallel_executor = Object.new.tap do |none|
   def none.shutdown; end
 end
 
-# Ruby 3.4 opens files in threads of ours: they are there before anything is counted.
-Polyphony::Scheduler.new.blocking_operation_wait(-> {}) if RUBY_VERSION >= '3.4'
-
 puts "driver: #{Thread.current.backend.kind}, " \
      "POLYPHONY_BACKEND=#{ENV.fetch('POLYPHONY_BACKEND', '(unset)')}, #{RUBY_DESCRIPTION}"

@@ -28,6 +28,7 @@ static bool lent_p(VALUE scheduler) {
   return !NIL_P(cShared) && kind_of_p(scheduler, cShared) && !NIL_P(rb_fiber_scheduler_current()) &&
          !scheduler_has_p(rb_fiber_current());
 }
+bool scheduler_everywhere_p(void) { return everywhere; }
 
 bool scheduler_ours_p(void) {
   VALUE scheduler = rb_fiber_scheduler_get();
@@ -226,8 +227,9 @@ bool scheduler_block(VALUE blocker, VALUE timeout) {
 }
 
 /* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
- * the wait of a condition variable it may sleep in a way of its own. */
-void scheduler_unblock(VALUE object) {
+ * the wait of a condition variable it may sleep in a way of its own. Whoever closes an IO is unblocked as a
+ * thread, and may be a fiber that sleeps without having asked us. */
+void scheduler_unblock(VALUE blocker, VALUE object) {
   struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
   bool signal = !NIL_P(fiber->condition);
 
@@ -236,6 +238,7 @@ void scheduler_unblock(VALUE object) {
   if (signal) fiber->signalled = true;
   if (fiber->blocked || (signal && fiber->wait_reason && !fiber->waitlist))
     backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  else if (a_p(blocker, rb_cThread)) rb_thread_wakeup_alive(blocker);
   let_others_run();
 }
 
@@ -435,6 +438,21 @@ VALUE scheduler_io_read(VALUE io, VALUE buffer, size_t minimum, size_t offset, i
   VALUE count = transfer_locked(&it);
   RB_GC_GUARD(buffer);
   return count;
+}
+
+VALUE scheduler_io_try(VALUE io, VALUE buffer, size_t offset) {
+  struct backend_base *backend = backend_base_current();
+  void *base;
+  size_t size;
+
+  rb_io_descriptor(io);                 /* raises if it is closed: nothing may between these lines */
+  rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+  struct chunk chunk = behind(base, size, offset);
+  backend->try_only = true;
+  int64_t result = io_read_memory(io, chunk.base, chunk.size, -1);
+  backend->try_only = false;
+  RB_GC_GUARD(buffer);
+  return LL2NUM(result);
 }
 
 VALUE scheduler_io_write(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position) {

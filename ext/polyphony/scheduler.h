@@ -19,6 +19,7 @@ void scheduler_install_here(void);
 /* Ruby takes a thread's scheduler away when it ends, before at_exit, where fibers may still be at work;
  * and somebody may have set another one for a while. Called by whoever waits, until it is there again. */
 void scheduler_come_back(struct backend_base *backend);
+bool scheduler_everywhere_p(void);      /* or used alone */
 /* Whether the thread's scheduler is one of ours, and has the running fiber. */
 bool scheduler_ours_p(void);
 /* Whether somebody else's is asked when the running fiber waits: stock methods are its business then. */
@@ -32,7 +33,7 @@ bool scheduler_has_p(VALUE fiber);
 /* Waits to be unblocked, timeout in seconds or Qnil. Whether it was. An unblock is never lost: if an
  * exception comes with it, that is delivered at the next switchpoint. */
 bool scheduler_block(VALUE blocker, VALUE timeout);
-void scheduler_unblock(VALUE fiber);    /* any thread; lets other threads run */
+void scheduler_unblock(VALUE blocker, VALUE fiber);  /* any thread; lets other threads run */
 /* Sleeps; an unblock ends it as well, which is how Ruby's ConditionVariable wakes. Whether something did
  * before the time was over. */
 bool scheduler_sleep(VALUE timeout);
@@ -47,6 +48,8 @@ void scheduler_close(void);
  * the file's position if position is negative. Bytes, or -errno. */
 VALUE scheduler_io_read(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position);
 VALUE scheduler_io_write(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position);
+/* Reads what is there, at the file's position, and does not wait. */
+VALUE scheduler_io_try(VALUE io, VALUE buffer, size_t offset);
 /* Events that are there, or Qfalse after the timeout. */
 VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout);
 

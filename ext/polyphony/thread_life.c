@@ -82,6 +82,13 @@ struct run {
   VALUE value;
 };
 
+static struct backend_base *open_backend(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  return backend && backend->open ? backend : NULL;
+}
+
+/* Fibers of Fiber.schedule are waited for, as in stock Ruby. */
 static VALUE call_block(VALUE argument) {
   struct run *run = (struct run *)argument;
 
@@ -99,12 +106,6 @@ static VALUE take_value(VALUE nothing, VALUE error) {
 
 static VALUE run_block(VALUE argument) {
   return rb_rescue2(call_block, argument, take_value, Qnil, eMoveOn, eTerminate, (VALUE)0);
-}
-
-static struct backend_base *open_backend(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-
-  return backend && backend->open ? backend : NULL;
 }
 
 static VALUE end_children(VALUE argument) {

@@ -11,9 +11,10 @@ class TestSchedulerAlone < Polyphony::TestCase
 
   on_every_driver
 
-  # Of the Rubies 3.1 to 4.0. Those that the running one does not know are not called by it.
-  HOOKS = %i[address_resolve block blocking_operation_wait close fiber fiber_interrupt io_close io_pread io_pwrite io_read
-             io_select io_wait io_write kernel_sleep process_wait run timeout_after unblock yield].freeze
+  # Of the Rubies 3.1 to 4.0, but for io_pwrite, which none of them calls right. Those that the running one does not
+  # know are not called by it.
+  HOOKS = %i[address_resolve block blocking_operation_wait close fiber fiber_interrupt io_close io_pread io_read io_select
+             io_wait io_write kernel_sleep process_wait run timeout_after unblock yield].freeze
 
   def test_there_is_every_hook
     assert_empty HOOKS - Polyphony::Scheduler.public_instance_methods(false)
@@ -242,9 +243,8 @@ class TestSchedulerAlone < Polyphony::TestCase
         same(2) { hooks.io_pread(file, buffer, *arguments(0, 2, 2)) }
         same('3401') { buffer.get_string }
         same(1) { hooks.io_pread(file, buffer, *arguments(9, 4)) }
-        same(3) { hooks.io_pwrite(file, IO::Buffer.for('XYZ'), *arguments(2, 3)) }
-        same(1) { hooks.io_pwrite(file, IO::Buffer.for('XYZ'), *arguments(0, 1, 2)) }
-        same([10, 'Z1XYZ56789']) { [file.pos, File.read(file.path)] }
+        same(3) { IO::Buffer.for('XYZ').pwrite(file, *(RUBY_VERSION < '3.2' ? [3, 2] : [2, 3])) }
+        same([10, '01XYZ56789']) { [file.pos, File.read(file.path)] }
         pipe, = IO.pipe
         same(-Errno::ESPIPE::Errno) { hooks.io_pread(pipe, buffer, *arguments(0, 1)) }
       end
@@ -491,7 +491,7 @@ class TestSchedulerAlone < Polyphony::TestCase
     assert_alone <<~'RUBY'
       thread do
         go = Thread::Queue.new
-        same([nil, 5]) { result = nil; [beside(-> { go << 5 }) { hooks.blocking_operation_wait(-> { result = go.pop }) }, result] }
+        same([nil, 5]) { result = nil; [beside(-> { go << 5 }) { hooks.__send__(:__compute, -> { result = go.pop }) }, result] }
       end
     RUBY
   end
@@ -499,7 +499,7 @@ class TestSchedulerAlone < Polyphony::TestCase
   def test_its_threads_are_there_once
     assert_alone <<~'RUBY'
       counts = Array.new(3) do
-        thread { hooks.blocking_operation_wait(-> {}) }
+        thread { hooks.__send__(:__compute, -> {}) }
         Thread.list.size
       end
       same(1) { counts.uniq.size }

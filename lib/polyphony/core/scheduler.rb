@@ -27,14 +27,17 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_pread(io, buffer, from, length, offset)
     #   @return [Integer] bytes, or -errno
-    # @!method io_pwrite(io, buffer, from, length, offset)
-    #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
     # @!method process_wait(pid, flags)
     #   @return [Process::Status, nil]
     # @!method address_resolve(hostname)
     #   @return [Array<String>, nil] numeric addresses
+    # @!method blocking_operation_wait(work)
+    #   For what Ruby lets run beside everything else, since 3.4: compression is done in another thread, calls
+    #   to the file system at once.
+    #   @param work [#call]
+    #   @return [nil]
     # @!method fiber(&block)
     #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
     #   end.
@@ -56,48 +59,39 @@ module Polyphony
 
     # For Timeout.timeout.
     # @param duration [Numeric]
-    # @param klass [Class, Exception] as for raise; newer Rubies give an exception that they know again
+    # @param exception [Class, Exception] since Ruby 3.4 it may have been made already, and is known again
     # @param message [String]
     # @yield [duration]
     # @return [Object] what the block returns
-    def timeout_after(duration, klass, message)
-      return CancelScope.cancel_after(duration, [klass, message]) { yield duration } if klass.is_a?(Class)
+    def timeout_after(duration, exception, message, &block)
+      return within(duration, [exception, message], &block) if exception.is_a?(::Class)
 
-      raising_itself(klass.exception(message)) { |error| CancelScope.cancel_after(duration, error) { yield duration } }
-    end
-
-    # For all threads: it does not end with one of them. (Asking for the number of processors loads a file,
-    # and that is work of the kind it is wanted for.)
-    POOL = ThreadPool.new(4)
-    private_constant :POOL
-
-    # For work that Ruby lets run beside everything else, compression for instance. Closing a descriptor is
-    # handed over, too (3.4): that is done at once and without a switch, as in other Rubies.
-    # @param work [#call]
-    # @return [nil]
-    def blocking_operation_wait(work)
-      if caller_locations(1, 1)&.first&.base_label == 'close' then work_off(work)
-      else POOL.process { work_off(work) }
+      begin
+        exception.instance_variable_set(:@__polyphony_mark, mark = ::Object.new)
+        within(duration, exception, &block)
+      rescue exception.class => e
+        raise exception.equal?(e) || !e.instance_variable_get(:@__polyphony_mark).equal?(mark) ? e : exception
       end
-      nil
     end
+
+    # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
+    WORKERS = 4
+    POOL = ThreadPool.new(WORKERS)
+    private_constant :WORKERS, :POOL
 
     private
 
-    # A scope raises copies. They have the note with them that tells whose they are.
-    def raising_itself(error)
-      error.instance_variable_set(:@__polyphony_limit, error)
-      yield error
-    rescue error.class => e
-      raise unless e.instance_variable_get(:@__polyphony_limit).equal?(error)
-
-      error.set_backtrace(e.backtrace)
-      raise error, cause: nil
+    # It is a copy of the exception that is raised.
+    def within(duration, exception)
+      CancelScope.cancel_after(duration, exception) { yield duration }
     end
 
-    # In a blocking fiber, for in others Ruby asks again.
-    def work_off(work)
-      Fiber.new(blocking: true) { work.call }.resume
+    # Work of a blocking_operation_wait that is not done at once. In a fiber that is not a blocking one, Ruby
+    # would ask again.
+    # @return [nil]
+    def __compute(work)
+      POOL.__complete { Fiber.new(blocking: true) { work.call }.resume }
+      nil
     end
   end
 
