@@ -218,5 +218,6 @@ void class_scheduler_init(void) {
   rb_define_method(cScheduler, "yield", Scheduler_yield, 0);
   rb_define_method(cScheduler, "run", Scheduler_run, 0);
   rb_define_method(cScheduler, "close", Scheduler_close, 0);
+  rb_define_method(cScheduler, "scheduler_close", Scheduler_close, 0);  /* Ruby asks for that first */
   probe_order();
 }

@@ -14,7 +14,7 @@ class TestSchedulerAlone < Polyphony::TestCase
   # Of the Rubies 3.1 to 4.0, but for io_pwrite, which none of them calls right. Those that the running one does not
   # know are not called by it.
   HOOKS = %i[address_resolve block blocking_operation_wait close fiber fiber_interrupt io_close io_pread io_read io_select
-             io_wait io_write kernel_sleep process_wait run timeout_after unblock yield].freeze
+             io_wait io_write kernel_sleep process_wait run scheduler_close timeout_after unblock yield].freeze
 
   def test_there_is_every_hook
     assert_empty HOOKS - Polyphony::Scheduler.public_instance_methods(false)
