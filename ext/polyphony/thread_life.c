@@ -75,6 +75,7 @@ struct thread_life *thread_life_of(VALUE thread) {
 /* ---- running --------------------------------------------------------------------------------- */
 
 struct run {
+  VALUE self;
   struct thread_life *life;
   int argc;
   const VALUE *argv;
@@ -127,8 +128,16 @@ static VALUE wind_up(VALUE nothing) {
   return nothing;
 }
 
+/* From here on it tells its end: a kill may come in the first of these calls. */
 static VALUE run_and_wind_up(VALUE argument) {
-  return ((struct run *)argument)->value = rb_ensure(run_block, argument, wind_up, Qnil);
+  struct run *run = (struct run *)argument;
+
+  run->life->begun = true;
+  thread_life_attach(rb_thread_current(), run->self);
+  backend_base_note_root();
+  scheduler_install_here();
+  if (!NIL_P(run->life->masks)) interrupt_mask_inherit(run->life->masks);
+  return run->value = rb_ensure(run_block, argument, wind_up, Qnil);
 }
 
 /* Nothing here looks at interrupts before the joiners are told, so that a kill cannot keep it from
@@ -150,14 +159,9 @@ static VALUE finish(VALUE argument) {
 /* The block of every thread of ours. Not a Ruby one: it would add its own lines to backtraces. */
 static VALUE thread_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
   struct thread_life *life = get(self);
-  struct run run = { life, argc, argv, rb_keyword_given_p(), Qnil };
+  struct run run = { self, life, argc, argv, rb_keyword_given_p(), Qnil };
   (void)first, (void)blockarg;
 
-  life->begun = true;
-  thread_life_attach(rb_thread_current(), self);
-  backend_base_note_root();
-  scheduler_install_here();
-  if (!NIL_P(life->masks)) interrupt_mask_inherit(life->masks);
   VALUE value = rb_ensure(run_and_wind_up, (VALUE)&run, finish, (VALUE)&run);
   RB_GC_GUARD(self);
   return value;

@@ -21,6 +21,7 @@ class TestSleep < Polyphony::TestCase
     values.each do |value|
       [-> { sleep(value) }, -> { Kernel.sleep(value) }].each do |sleeping|
         assert_equal refusal { STOCK.bind_call(self, value) }, refusal(&sleeping), value.inspect
+        assert_equal refusal { STOCK.bind_call(self, value) }, spin { refusal(&sleeping) }.await, value.inspect
       end
     end
   end

@@ -619,4 +619,15 @@ class TestThread < Polyphony::TestCase
     RUBY
     assert_equal "3\n0\n1\n4\n5\n:waiting\n", out, err
   end
+
+  # It had begun, but did not tell of its end yet.
+  def test_a_thread_that_is_killed_at_its_very_beginning_is_joined
+    heavy
+    1500.times do |i|
+      thread = Thread.new { sleep }
+      (i % 3).times { Thread.__polyphony_stock_pass }
+      thread.kill
+      assert_same thread, thread.join
+    end
+  end
 end

@@ -16,7 +16,7 @@ module Polyphony
     # @raise [TypeError, ArgumentError] as stock
     def sleep(duration = (without = true; nil))
       return without ? super() : super(duration) if !Thread.__polyphony_main_ractor? || Scheduler.__foreign?
-      return super if duration.nil? && !without && !NIL_IS_FOR_EVER
+      raise TypeError, "can't convert NilClass into time interval" if duration.nil? && !without && !NIL_IS_FOR_EVER
 
       duration ||= Float::INFINITY if Fiber.current.main?
       began = Clock.now
