@@ -38,7 +38,8 @@ static VALUE IO_fsync(VALUE self) { return sync_to_disk(self, false); }
 static VALUE IO_fdatasync(VALUE self) { return sync_to_disk(self, true); }
 
 /* Whoever waits is told first: it may be why there is something to flush. That may take time, so
- * there may be others by then. */
+ * there may be others by then. If a thread is in the middle of a system call, Ruby waits for it to leave,
+ * and since 3.3 it is the scheduler that has to end this wait, also for a fiber that would not ask it. */
 static VALUE IO_close(VALUE self) {
   VALUE out = OBJ_FROZEN(self) ? self : rb_io_get_write_io(self);  /* a frozen IO may be closed, too */
 
@@ -47,7 +48,7 @@ static VALUE IO_close(VALUE self) {
   drain(out);
   release(self);
   if (out != self) release(out);
-  if (stand_in_wanted_p() && !compat_process_p(self))   /* nothing left to wait for */
+  if (stand_in_wanted_p() && !compat_process_p(self) && rb_thread_alone())  /* nothing left to wait for */
     return rb_funcall(stock_close, rb_intern("bind_call"), 1, self);
   return rb_call_super(0, NULL);
 }

@@ -40,7 +40,8 @@ static inline VALUE compat_path(VALUE io) {
 #endif
 }
 
-static inline bool compat_tty_p(VALUE io) {
+static inline bool compat_tty_p(VALUE io) {  /* io may also be what has an IO: a Tempfile */
+  if (!RB_TYPE_P(io, T_FILE)) return false;
 #ifdef HAVE_RB_IO_MODE
   return rb_io_mode(io) & FMODE_TTY;
 #else

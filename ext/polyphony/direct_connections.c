@@ -159,9 +159,11 @@ static VALUE UNIXSocket_initialize(int argc, VALUE *argv, VALUE self) {
 
   if (direct_may_switch_p() && left_alone_p(rb_io_descriptor(self)))
     rb_protect(connect_to_path, (VALUE)&opening, &state);
-  if (state) rb_io_close(self);
-  if (state) rb_jump_tag(state);
-  return result;
+  if (!state) return result;
+  VALUE error = rb_errinfo();           /* closing is a call, and since 3.4 one that forgets it */
+  rb_io_close(self);
+  if (RTEST(rb_obj_is_kind_of(error, rb_eException))) rb_set_errinfo(error);
+  rb_jump_tag(state);
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */

@@ -193,7 +193,8 @@ static VALUE receive_message(int argc, const VALUE *argv, VALUE self) {
   bool all = FIXNUM_P(argv[0]) && all_wanted_p(self, flags);
   VALUE message = call_politely(argc, argv);
 
-  if (all) complete(self, rb_ary_entry(message, 0), FIX2LONG(argv[0]));
+  if (all && !NIL_P(message))           /* nil at the end, since 3.3 */
+    complete(self, rb_ary_entry(message, 0), FIX2LONG(argv[0]));
   return message;
 }
 

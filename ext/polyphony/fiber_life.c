@@ -192,6 +192,7 @@ static void pass_error_on(struct fiber_state *fiber) {
   struct fiber_state *parent = fiber->parent ? fiber->parent : root;
 
   if (error_ends_program_p(fiber->result)) parent = root;  /* nobody stands in their way */
+  else if (fiber->starting) return;                        /* see scheduler_fiber */
   else if ((fiber->ended && awaited_by(fiber, parent)) || monitored_by(fiber, parent) || heard_p(fiber)) return;
   backend_base_schedule_first(parent, fiber->result, RESUME_RAISE);
 }

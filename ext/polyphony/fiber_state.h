@@ -46,6 +46,7 @@ struct fiber_state {
   bool off : 1;                 /* kept off the run queue, for a debugger */
   bool inherited : 1;           /* its deadline is that of its parent */
   bool independent : 1;         /* made by Fiber.schedule: the thread waits for its end */
+  bool starting : 1;            /* likewise, and whoever called that waits for its first wait */
   bool blocked : 1;             /* waits to be unblocked, see scheduler.h */
   bool unblocked : 1;           /* has been, and does not know yet */
   bool signalled : 1;           /* by the condition variable it waits for */

@@ -436,6 +436,7 @@ int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE 
   loop_release_op(&backend->loop, op);
   if (result == -ETIMEDOUT) return 0;
   if (result == -ECANCELED) return POLLIN;      /* see io_read_again */
+  if (result == -EBADF && RB_TYPE_P(subject, T_FILE)) rb_io_descriptor(subject);  /* closed: raises */
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
 }

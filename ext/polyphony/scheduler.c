@@ -1,5 +1,6 @@
 /* scheduler.c - see scheduler.h */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include "fiber_life.h"
 #include "io.h"
@@ -10,16 +11,35 @@ VALUE cScheduler;
 static VALUE cMutex, cQueue;    /* Ruby's own */
 static bool everywhere;
 
+static VALUE cShared = Qnil;    /* Polyphony::Scheduler::Shared, once there is one */
+
+void scheduler_share(VALUE klass) { cShared = klass; }
+
+static bool kind_of_p(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+
+bool scheduler_has_p(VALUE fiber) {
+  struct fiber_state *state = fiber_state_lookup(fiber);
+
+  return state && (state->spun || state->worker);
+}
+
+/* One of ours, but the running fiber belongs to the other one behind it. */
+static bool lent_p(VALUE scheduler) {
+  return !NIL_P(cShared) && kind_of_p(scheduler, cShared) && !NIL_P(rb_fiber_scheduler_current()) &&
+         !scheduler_has_p(rb_fiber_current());
+}
+bool scheduler_everywhere_p(void) { return everywhere; }
+
 bool scheduler_ours_p(void) {
   VALUE scheduler = rb_fiber_scheduler_get();
 
-  return !NIL_P(scheduler) && RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+  return !NIL_P(scheduler) && kind_of_p(scheduler, cScheduler) && !lent_p(scheduler);
 }
 
 bool scheduler_foreign_p(void) {
   VALUE scheduler = rb_fiber_scheduler_current();
 
-  return !NIL_P(scheduler) && !RTEST(rb_obj_is_kind_of(scheduler, cScheduler));
+  return !NIL_P(scheduler) && (!kind_of_p(scheduler, cScheduler) || lent_p(scheduler));
 }
 
 void scheduler_install_here(void) {
@@ -206,54 +226,142 @@ bool scheduler_block(VALUE blocker, VALUE timeout) {
   return unblocked_early_p(fiber) || block_for(fiber, blocker, timeout);
 }
 
+/* Ruby names the thread that closes, or since 4.0 the IO. */
+static VALUE closing_thread(VALUE blocker, struct fiber_state *fiber) {
+  if (a_p(blocker, rb_cThread)) return blocker;
+  return a_p(blocker, rb_cIO) && fiber->backend ? fiber->backend->thread : Qnil;
+}
+
 /* The fiber may have gone on already, for its time was over: then it will look once more for nothing. In
- * the wait of a condition variable it may sleep in a way of its own. */
-void scheduler_unblock(VALUE object) {
+ * the wait of a condition variable it may sleep in a way of its own. Whoever closes an IO is unblocked as a
+ * thread, and may be a fiber that sleeps without having asked us. */
+void scheduler_unblock(VALUE blocker, VALUE object) {
   struct fiber_state *fiber = stand_in_acting(fiber_state_of(object));
   bool signal = !NIL_P(fiber->condition);
+  VALUE thread;
 
   if (fiber->ended) return;
   fiber->unblocked = true;
   if (signal) fiber->signalled = true;
   if (fiber->blocked || (signal && fiber->wait_reason && !fiber->waitlist))
     backend_base_schedule(fiber, Qtrue, RESUME_RETURN);
+  else if (!NIL_P(thread = closing_thread(blocker, fiber))) rb_thread_wakeup_alive(thread);
   let_others_run();
 }
 
-bool scheduler_sleep(VALUE timeout) { return scheduler_block(Qnil, timeout); }
+/* Ruby hands over what sleep was given as it is. It refuses infinity, which does no harm here. */
+static void check_interval(VALUE timeout) {
+  if (NIL_P(timeout) || (RB_FLOAT_TYPE_P(timeout) && isinf(RFLOAT_VALUE(timeout)) == 1)) return;
+  rb_time_interval(timeout);
+}
+
+bool scheduler_sleep(VALUE timeout) {
+  check_interval(timeout);
+  return scheduler_block(Qnil, timeout);
+}
 
 /* ---- fibers ----------------------------------------------------------------------------------- */
+
+static VALUE let_it_start(VALUE argument) {
+  struct backend_base *backend = backend_base_current();
+
+  backend_base_schedule_first(backend_base_fiber(backend), Qnil, RESUME_RETURN);
+  backend_base_schedule_first((struct fiber_state *)argument, Qnil, RESUME_RETURN);
+  return backend_base_suspend(backend, SWITCH_MUST_WAIT);
+}
+
+/* Stock schedulers resume it: what ends it before it first waits is raised here. */
+static void start(struct fiber_state *fiber) {
+  int state;
+
+  fiber->starting = true;
+  rb_protect(let_it_start, (VALUE)fiber, &state);
+  fiber->starting = false;
+  bool failed = fiber->ended && fiber->failed && !error_ends_program_p(fiber->result);
+  if (failed && state)
+    backend_base_schedule(backend_base_fiber(backend_base_current()), fiber->result, RESUME_RAISE);
+  if (state) rb_jump_tag(state);
+  if (failed) rb_exc_raise(fiber->result);
+}
 
 /* Nobody is its parent in stock Ruby, and whoever schedules it may end before. */
 VALUE scheduler_fiber(VALUE block) {
   struct backend_base *backend = backend_base_current();
-  struct fiber_state *self = backend_base_fiber(backend);
+
+  backend_base_fiber(backend);  /* now there is a root */
   VALUE fiber = fiber_life_spin(backend->root, Qnil, block);
   struct fiber_state *state = fiber_state_of(fiber);
 
   state->independent = true;
-  backend_base_schedule_first(self, Qnil, RESUME_RETURN);
-  backend_base_schedule_first(state, Qnil, RESUME_RETURN);
-  backend_base_suspend(backend, SWITCH_MUST_WAIT);
+  start(state);
+  RB_GC_GUARD(fiber);           /* keeps the record */
   return fiber;
 }
 
 static struct fiber_state *independent_child(struct fiber_state *root) {
   list_each(node, &root->children) {
     struct fiber_state *child = list_entry(node, struct fiber_state, sibling);
-    if (child->independent) return child;
+    if (child->independent && child->fiber != rb_fiber_current()) return child;
   }
   return NULL;
 }
 
-void scheduler_drain(void) {
+/* NULL if it has none, or cannot wait for them. */
+static struct fiber_state *root_with_children(void) {
   struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-  struct fiber_state *child;
+
+  if (!backend || !backend->open || !backend->root || !backend_base_may_wait_p(backend)) return NULL;
+  return independent_child(backend->root) ? backend->root : NULL;
+}
+
+void scheduler_run(void) {
+  struct fiber_state *root, *child;
+
+  while ((root = root_with_children()) && (child = independent_child(root))) fiber_life_await(child);
+}
+
+static VALUE run_all(VALUE nothing) {
+  scheduler_run();
+  return nothing;
+}
+
+static void stop_independent(struct fiber_state *root) {
+  list_each(node, &root->children) {
+    struct fiber_state *child = list_entry(node, struct fiber_state, sibling);
+    if (!child->independent || child->told_to_end) continue;
+    child->told_to_end = true;
+    backend_base_schedule(child, rb_class_new_instance(0, NULL, eTerminate), RESUME_RAISE);
+  }
+}
+
+/* One error is being raised already, and theirs are not; but a Ctrl-C meanwhile ends it. */
+static void stop_all(void) {
+  struct fiber_state *root;
+  bool enough = false;
+  int state;
+
+  while (!enough && (root = root_with_children())) {
+    stop_independent(root);
+    rb_protect(run_all, Qnil, &state);
+    if (!state) return;
+    enough = error_ends_program_p(rb_errinfo());
+    rb_set_errinfo(Qnil);
+  }
+}
+
+void scheduler_close(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  int state;
 
   if (!backend || !backend->open) return;
-  if (backend->root && backend_base_may_wait_p(backend))
-    while ((child = independent_child(backend->root))) fiber_life_await(child);
+  rb_protect(run_all, Qnil, &state);
+  if (state) {
+    VALUE error = rb_errinfo();
+    stop_all();
+    if (a_p(error, rb_eException)) rb_set_errinfo(error);  /* not so when it is killed */
+  }
   backend->unscheduled = true;
+  if (state) rb_jump_tag(state);
 }
 
 /* ---- input and output ------------------------------------------------------------------------- */
@@ -270,25 +378,67 @@ static struct chunk behind(void *base, size_t size, size_t offset) {
 
 typedef int64_t transfer_function(VALUE io, char *base, size_t length, int64_t position);
 
+/* Not in a stock signal handler on top of one that waits. */
+static bool fiber_may_wait_p(void) { return backend_base_may_wait_p(backend_base_current()); }
+
 static int64_t read_chunk(VALUE io, char *base, size_t length, int64_t position) {
-  return io_read_memory(io, base, length, position);
+  bool plain = !fiber_may_wait_p() && !backend_base_current()->try_only;
+
+  return (plain ? io_plain_read : io_read_memory)(io, base, length, position);
 }
 
 static int64_t write_chunk(VALUE io, char *base, size_t length, int64_t position) {
-  return io_write_memory(io, base, length, position);
+  return (fiber_may_wait_p() ? io_write_memory : io_plain_write)(io, base, length, position);
 }
 
+struct transfer {
+  VALUE io, buffer;
+  struct chunk chunk;
+  size_t minimum, done;
+  int64_t position;
+  transfer_function *function;
+};
+
 /* What was done before an error counts; the next call will meet it again. */
-static VALUE transfer(VALUE io, struct chunk chunk, size_t minimum, int64_t position,
-                      transfer_function *function) {
-  size_t done = 0;
+static VALUE transfer(VALUE argument) {
+  struct transfer *it = (struct transfer *)argument;
+  struct chunk chunk = it->chunk;
   int64_t result;
 
   do {
-    result = function(io, chunk.base + done, chunk.size - done, position < 0 ? -1 : position + (int64_t)done);
-    if (result > 0) done += (size_t)result;
-  } while (result > 0 && done < minimum && done < chunk.size);
-  return result < 0 && !done ? LL2NUM(result) : SIZET2NUM(done);
+    int64_t position = it->position < 0 ? -1 : it->position + (int64_t)it->done;
+    result = it->function(it->io, chunk.base + it->done, chunk.size - it->done, position);
+    if (result > 0) it->done += (size_t)result;
+  } while (result > 0 && it->done < it->minimum && it->done < chunk.size);
+  return result < 0 && !it->done ? LL2NUM(result) : SIZET2NUM(it->done);
+}
+
+/* Ruby locks those that it makes for its own strings and buffers. */
+static bool locked_p(VALUE buffer) {
+  if (!rb_io_buffer_try_unlock(buffer)) return false;
+  rb_io_buffer_lock(buffer);
+  return true;
+}
+
+/* Broken off: nobody hears of the bytes that had come. */
+static void put_back(struct transfer *it) {
+  if (it->function != read_chunk || it->position >= 0 || !it->done) return;
+  if (RTEST(rb_funcall(it->io, id_closed_p, 0))) return;
+  fd_put_back(rb_io_descriptor(it->io), it->chunk.base, it->done);
+}
+
+/* Meanwhile nobody may free the buffer, or make it longer: the kernel has its address. */
+static VALUE transfer_locked(struct transfer *it) {
+  bool locked = locked_p(it->buffer);
+  int state;
+
+  if (locked && it->minimum <= 1) return transfer((VALUE)it);  /* one operation, all or nothing */
+  if (!locked) rb_io_buffer_lock(it->buffer);
+  VALUE count = rb_protect(transfer, (VALUE)it, &state);
+  if (state) put_back(it);
+  if (!locked) rb_io_buffer_unlock(it->buffer);
+  if (state) rb_jump_tag(state);
+  return count;
 }
 
 VALUE scheduler_io_read(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position) {
@@ -296,9 +446,25 @@ VALUE scheduler_io_read(VALUE io, VALUE buffer, size_t minimum, size_t offset, i
   size_t size;
 
   rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
-  VALUE count = transfer(io, behind(base, size, offset), minimum, position, read_chunk);
+  struct transfer it = { io, buffer, behind(base, size, offset), minimum, 0, position, read_chunk };
+  VALUE count = transfer_locked(&it);
   RB_GC_GUARD(buffer);
   return count;
+}
+
+VALUE scheduler_io_try(VALUE io, VALUE buffer, size_t offset) {
+  struct backend_base *backend = backend_base_current();
+  void *base;
+  size_t size;
+
+  rb_io_descriptor(io);                 /* raises if it is closed: nothing may between these lines */
+  rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+  struct chunk chunk = behind(base, size, offset);
+  backend->try_only = true;
+  int64_t result = io_read_memory(io, chunk.base, chunk.size, -1);
+  backend->try_only = false;
+  RB_GC_GUARD(buffer);
+  return LL2NUM(result);
 }
 
 VALUE scheduler_io_write(VALUE io, VALUE buffer, size_t minimum, size_t offset, int64_t position) {
@@ -306,7 +472,9 @@ VALUE scheduler_io_write(VALUE io, VALUE buffer, size_t minimum, size_t offset, 
   size_t size;
 
   rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
-  VALUE count = transfer(io, behind((void *)base, size, offset), minimum, position, write_chunk);
+  struct transfer it = { io, buffer, behind((void *)base, size, offset), minimum, 0, position,
+                         write_chunk };
+  VALUE count = transfer_locked(&it);
   RB_GC_GUARD(buffer);
   return count;
 }
@@ -333,7 +501,9 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
-  int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  int64_t period = io_period(timeout);
+  int revents = fiber_may_wait_p() ? io_wait_ready_for(backend, fd, to_poll(events), period, io)
+                                   : io_plain_wait(fd, to_poll(events), period);
   rb_io_descriptor(io);         /* closed since it woke us: the caller must not use the number */
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
 }
@@ -346,6 +516,7 @@ static void remember_class(VALUE *address, const char *path) {
 void scheduler_init(void) {
   remember_class(&cMutex, "Thread::Mutex");
   remember_class(&cQueue, "Thread::Queue");
+  rb_gc_register_address(&cShared);
   rb_gc_register_address(&wakers);
   wakers = rb_ary_new();
 }

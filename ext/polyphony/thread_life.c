@@ -82,12 +82,21 @@ struct run {
   VALUE value;
 };
 
+static struct backend_base *open_backend(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  return backend && backend->open ? backend : NULL;
+}
+
+/* Fibers of Fiber.schedule are waited for, as in stock Ruby. */
 static VALUE call_block(VALUE argument) {
   struct run *run = (struct run *)argument;
 
   if (run->life->told_to_end) return Qnil;
-  return rb_proc_call_kw(run->life->block, rb_ary_new_from_values(run->argc, run->argv),
-                         run->keywords);
+  VALUE value = rb_proc_call_kw(run->life->block, rb_ary_new_from_values(run->argc, run->argv),
+                                run->keywords);
+  scheduler_run();              /* as Ruby itself would a little later, when we have closed the backend */
+  return value;
 }
 
 static VALUE take_value(VALUE nothing, VALUE error) {
@@ -97,12 +106,6 @@ static VALUE take_value(VALUE nothing, VALUE error) {
 
 static VALUE run_block(VALUE argument) {
   return rb_rescue2(call_block, argument, take_value, Qnil, eMoveOn, eTerminate, (VALUE)0);
-}
-
-static struct backend_base *open_backend(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-
-  return backend && backend->open ? backend : NULL;
 }
 
 static VALUE end_children(VALUE argument) {

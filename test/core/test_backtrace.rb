@@ -133,7 +133,7 @@ class TestBacktrace < Polyphony::TestCase
       sleep
     RUBY
     assert_equal 1, status.exitstatus
-    assert_match(/\A-e:3:in .block in start.*: lost \(IOError\)\n\s+from -e:3:in .*start'\n\s+from -e:5:in .<main>'\n\z/, err)
+    assert_match(/\A-e:3:in .block in (Object#)?start.*: lost \(IOError\)\n\s+from -e:3:in .*start'\n\s+from -e:5:in .<main>'\n\z/, err)
   end
 
   def test_instantiate_takes_what_raise_takes

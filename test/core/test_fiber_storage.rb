@@ -42,8 +42,8 @@ class TestFiberStorage < Polyphony::TestCase
 
   def test_errors_of_use
     fiber = spin { sleep }
-    assert_raises(TypeError) { Fiber['a'] }
-    assert_raises(TypeError) { Fiber['a'] = 1 }
+    assert_raises(TypeError) { Fiber[1] }
+    assert_raises(TypeError) { Fiber[1] = 1 }
     assert_raises(ArgumentError) { fiber.storage }
     assert_raises(TypeError) { Fiber.current.storage = 1 }
   end

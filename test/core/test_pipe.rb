@@ -19,6 +19,7 @@ class TestPipe < Polyphony::TestCase
         @pipe = Polyphony.pipe
         body.bind_call(self)
         @pipe.close unless @pipe.closed?
+        nil # the fiber itself may be found on the stack for a while, and its result with it
       ensure
         @pipe = nil
       end.await

@@ -190,7 +190,7 @@ class TestThreadPool < Polyphony::TestCase
     fiber.await
     go << true
     wait_while_busy(pool)
-    assert_nil sleep(0.002)
+    assert_equal 0, sleep(0.002)
   end
 
   def test_callers_that_are_ended_anywhere_leave_a_pool_that_works

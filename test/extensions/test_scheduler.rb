@@ -54,6 +54,26 @@ class TestScheduler < Polyphony::TestCase
     assert late.await
   end
 
+  # As clients of databases do: Ruby sees the number alone, and does not see that it is closed and another
+  # connection gets it.
+  def test_descriptors_that_a_library_opens_and_closes_by_itself
+    native_close = native(:close)
+    20.times do |i|
+      server, client = UNIXSocket.pair
+      client.autoclose = false
+      fd = client.fileno
+      connection = IO.for_fd(fd, autoclose: false)
+      assert_nil move_on_after(0.0005) { connection.wait_readable } if i.odd?
+      reader = waiting { connection.wait_readable(patient(20)) && client.recv_nonblock(9) }
+      server.write(i.to_s)
+      assert_equal i.to_s, reader.await
+      given_up = waiting { connection.wait_readable } if i % 3 == 0
+      given_up&.stop
+      native_close.call(fd)
+      server.close
+    end
+  end
+
   def test_fiber_schedule_runs_at_once_and_is_waited_for
     out, err, = run_ruby(<<~RUBY)
       require 'polyphony'
@@ -61,6 +81,39 @@ class TestScheduler < Polyphony::TestCase
       print 'b'
     RUBY
     assert_equal 'abc', out, err
+  end
+
+  def test_a_thread_waits_for_what_it_has_scheduled
+    log = []
+    schedule = -> { Fiber.schedule { sleep 0.001; log << Fiber.current.parent.main? } }
+    Thread.new(&schedule).join
+    Thread.new { spin(&schedule).await; :value }.tap { |thread| assert_equal :value, thread.value }
+    Thread.new { Fiber.set_scheduler(Polyphony::Scheduler.new); schedule.call }.join
+    assert_equal [true, true, true], log
+  end
+
+  def test_a_thread_that_fails_stops_what_it_has_scheduled
+    log = []
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      Fiber.schedule { begin; sleep; ensure; log << :ended; end }
+      raise IOError, 'mine'
+    end
+    assert_raises(IOError) { thread.join }
+    assert_equal [:ended], log
+  end
+
+  def test_an_error_before_the_first_wait_is_raised_where_it_was_scheduled
+    fail_at_once = -> { Fiber.schedule { raise IOError, 'mine' } }
+    assert_raises(IOError, &fail_at_once)
+    assert_kind_of IOError, spin { outcome(&fail_at_once) }.await
+    assert_raises(IOError) { spin(&fail_at_once).await }
+  end
+
+  def test_a_later_error_is_raised_in_the_main_fiber
+    spun = spin { Fiber.schedule { snooze; raise IOError, 'mine' }; suspend }
+    assert_raises(IOError) { suspend }
+    assert_equal :waiting, spun.state
   end
 
   def test_alone
@@ -88,5 +141,15 @@ class TestScheduler < Polyphony::TestCase
       snooze
     RUBY
     assert_equal "late\nmain\n", out, err
+  end
+
+  private
+
+  # @return [#call] a function of the C library that takes a number
+  def native(name)
+    require 'fiddle'
+    Fiddle::Function.new(Fiddle::Handle::DEFAULT[name.to_s], [Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+  rescue LoadError => e
+    skip e.message
   end
 end

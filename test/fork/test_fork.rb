@@ -26,7 +26,7 @@ class TestFork < Polyphony::TestCase
   RUBY
 
   def test_a_child_forked_from_main_with_a_block_can_do_everything
-    assert_equal ['["bytes", nil, true, true]', '0'], lines_of(<<~RUBY)
+    assert_equal ['["bytes", 0, true, true]', '0'], lines_of(<<~RUBY)
       #{CHILD_WORK}
       pid = fork { p work }
       Process.wait(pid)
@@ -35,7 +35,7 @@ class TestFork < Polyphony::TestCase
   end
 
   def test_a_child_forked_from_main_without_a_block_can_do_everything
-    assert_equal ['["bytes", nil, true, true]', '0'], lines_of(<<~RUBY)
+    assert_equal ['["bytes", 0, true, true]', '0'], lines_of(<<~RUBY)
       #{CHILD_WORK}
       unless (pid = fork)
         p work
@@ -47,7 +47,7 @@ class TestFork < Polyphony::TestCase
   end
 
   def test_a_child_forked_from_a_spun_fiber_with_a_block_can_do_everything
-    assert_equal ['["bytes", nil, true, true]', '0'], lines_of(<<~RUBY)
+    assert_equal ['["bytes", 0, true, true]', '0'], lines_of(<<~RUBY)
       #{CHILD_WORK}
       pid = spin { fork { p work } }.await
       Process.wait(pid)
@@ -56,7 +56,7 @@ class TestFork < Polyphony::TestCase
   end
 
   def test_a_child_forked_from_a_spun_fiber_without_a_block_can_do_everything
-    assert_equal ['["bytes", nil, true, true]', '0'], lines_of(<<~RUBY)
+    assert_equal ['["bytes", 0, true, true]', '0'], lines_of(<<~RUBY)
       #{CHILD_WORK}
       pid = spin do
         pid = fork

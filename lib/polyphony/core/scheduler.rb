@@ -27,14 +27,17 @@ module Polyphony
     #   @return [Integer] bytes, or -errno
     # @!method io_pread(io, buffer, from, length, offset)
     #   @return [Integer] bytes, or -errno
-    # @!method io_pwrite(io, buffer, from, length, offset)
-    #   @return [Integer] bytes, or -errno
     # @!method io_close(descriptor)
     #   @return [true, Integer] -errno if it fails
     # @!method process_wait(pid, flags)
     #   @return [Process::Status, nil]
     # @!method address_resolve(hostname)
     #   @return [Array<String>, nil] numeric addresses
+    # @!method blocking_operation_wait(work)
+    #   For what Ruby lets run beside everything else, since 3.4: compression is done in another thread, calls
+    #   to the file system at once.
+    #   @param work [#call]
+    #   @return [nil]
     # @!method fiber(&block)
     #   For Fiber.schedule: runs the block in a fiber, at once until it waits. The thread waits for its
     #   end.
@@ -49,34 +52,48 @@ module Polyphony
     # @!method close
     #   @see #run
     #   @return [nil]
+    # @!method scheduler_close
+    #   @see #close
+    #   @return [nil]
 
-    # @!visibility private
-    # @return [Boolean, nil] whether somebody else's scheduler has the waits of the running fiber
-    def self.__foreign?
-      scheduler = Fiber.current_scheduler
-      scheduler && !scheduler.is_a?(self)
-    end
+    # @!method self.__foreign?
+    #   @!visibility private
+    #   @return [Boolean] whether somebody else's scheduler has the waits of the running fiber
 
     # For Timeout.timeout.
     # @param duration [Numeric]
-    # @param klass [Class]
+    # @param exception [Class, Exception] since Ruby 3.4 it may have been made already, and is known again
     # @param message [String]
     # @yield [duration]
     # @return [Object] what the block returns
-    def timeout_after(duration, klass, message)
-      CancelScope.cancel_after(duration, [klass, message]) { yield duration }
+    def timeout_after(duration, exception, message, &block)
+      return within(duration, [exception, message], &block) if exception.is_a?(::Class)
+
+      begin
+        exception.instance_variable_set(:@__polyphony_mark, mark = ::Object.new)
+        within(duration, exception, &block)
+      rescue exception.class => e
+        raise exception.equal?(e) || !e.instance_variable_get(:@__polyphony_mark).equal?(mark) ? e : exception
+      end
     end
 
     # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
     WORKERS = 4
-    private_constant :WORKERS
+    POOL = ThreadPool.new(WORKERS)
+    private_constant :WORKERS, :POOL
 
-    # For work that Ruby lets run beside everything else, compression for instance. It is done in a blocking
-    # fiber, for in others Ruby asks again.
-    # @param work [#call]
+    private
+
+    # It is a copy of the exception that is raised.
+    def within(duration, exception)
+      CancelScope.cancel_after(duration, exception) { yield duration }
+    end
+
+    # Work of a blocking_operation_wait that is not done at once. In a fiber that is not a blocking one, Ruby
+    # would ask again.
     # @return [nil]
-    def blocking_operation_wait(work)
-      (@pool ||= ThreadPool.new(WORKERS)).process { Fiber.new(blocking: true) { work.call }.resume }
+    def __compute(work)
+      POOL.__complete { Fiber.new(blocking: true) { work.call }.resume }
       nil
     end
   end

@@ -57,6 +57,18 @@ module Polyphony
       crew.member? ? yield : wait_for(Job.new(block), crew)
     end
 
+    # Like process, for a block that works on what belongs to the running fiber: does not return before it is
+    # done. If the wait is ended, a block that has begun is woken from what it waits for, and the exception comes
+    # at the next switchpoint.
+    # @api private
+    # @return [Object] what the block returns
+    def __complete(&block)
+      job = Job.new(block)
+      late = wait_to_the_end(job, @crew.value)
+      ::Fiber.current.schedule(late) if late
+      job.outcome
+    end
+
     # Runs the block in a thread and does not wait for it. What it raises is raised in the current
     # fiber, at whatever it is waiting for then, as the error of a child would be; in the main fiber
     # of the program if this one has ended.
@@ -98,6 +110,23 @@ module Polyphony
     def processors
       require 'etc'
       Etc.nprocessors
+    end
+
+    # @return [Exception, nil] what was to end the wait, after the block had begun
+    def wait_to_the_end(job, crew)
+      given = false
+      CancelScope.shield { crew.push(job); given = true }
+      job.wait_giving_way
+      nil
+    rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised again, here or later
+      given &&= !crew.withdraw(job)
+      raise unless given
+
+      job.hurry
+      e
+    ensure
+      # A thread that is killed has no exception.
+      crew.withdraw(job) || job.hurry if given && !job.finished?
     end
 
     def wait_for(job, crew)

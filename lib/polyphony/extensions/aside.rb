@@ -6,14 +6,19 @@ module Polyphony
   # @api private
   module Aside
     WAKEUP = ::Thread.instance_method(:wakeup)
-    private_constant :WAKEUP
+    RAISE = ::Thread.instance_method(:raise)
+    # Ends a call that Ruby would make again when it is interrupted.
+    Abandoned = ::Class.new(::Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+    private_constant :WAKEUP, :RAISE, :Abandoned
 
     # One call: what becomes of it, and whether it is still wanted.
     class Errand
-      def initialize(block)
+      def initialize(block, stubborn)
         @block = block
+        @stubborn = stubborn
         @wanted = true
         @thread = ::Thread.new { run }
+        @thread.report_on_exception = false # where it could not be told from others in time
       end
 
       # Waits for the end, while other fibers run.
@@ -29,6 +34,7 @@ module Polyphony
       # @return [Object, nil] what it has come to all the same
       def abandon
         @wanted = false
+        RAISE.bind_call(@thread, Abandoned) if @stubborn
         while @thread.alive?
           WAKEUP.bind_call(@thread)
           ::Thread.__polyphony_stock_pass
@@ -40,7 +46,8 @@ module Polyphony
 
       private
 
-      # Nothing is raised in the middle of the call, so what it has done is known.
+      # Nothing is raised in the middle of the call, so what it has done is known; unless there is no
+      # other way to end it.
       def run
         ::Thread.handle_interrupt(::Object => :never) { @result = call }
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
@@ -49,7 +56,7 @@ module Polyphony
 
       # A signal may interrupt it as well; then it goes on.
       def call
-        @block.call
+        @stubborn ? ::Thread.handle_interrupt(Abandoned => :immediate, &@block) : @block.call
       rescue ::Errno::EINTR
         retry if @wanted && !::Thread.current.pending_interrupt?
         raise
@@ -66,10 +73,11 @@ module Polyphony
 
       # @param undo [#call] gets a result which came when it was no longer wanted
       # @param io [IO, nil] what is being waited on
+      # @param stubborn [Boolean] whether Ruby makes the call again when it is interrupted
       # @yield in another thread
       # @return [Object] what the block returns
-      def run(undo, io = nil, &block)
-        errand = Errand.new(block)
+      def run(undo, io = nil, stubborn: false, &block)
+        errand = Errand.new(block, stubborn)
         result = watching(io) { errand.result }
         taken = true
         result

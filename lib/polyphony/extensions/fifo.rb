@@ -9,15 +9,17 @@ module Polyphony
   module Fifo
     INITIALIZE = ::File.instance_method(:initialize)
     SYSOPEN = ::IO.method(:sysopen).unbind
-    private_constant :INITIALIZE, :SYSOPEN
+    # Since Ruby 3.4 an open that is interrupted is made again.
+    STUBBORN = ::RUBY_VERSION >= '3.4'
+    private_constant :INITIALIZE, :SYSOPEN, :STUBBORN
 
     class << self
       # @!method prepend_everywhere
       #   @return [self]
 
-      # File#initialize
-      def initialize_file(file, *args, **options)
-        Aside.run(->(_) { file.close }) do
+      # File#initialize, which gets the block of File.open as well
+      def initialize_file(file, *args, **options, &_)
+        Aside.run(->(_) { file.close }, stubborn: STUBBORN) do
           INITIALIZE.bind_call(file, *args, **options)
           file
         end
@@ -26,7 +28,7 @@ module Polyphony
 
       # IO.sysopen
       def sysopen(receiver, *args)
-        Aside.run(->(fd) { ::IO.for_fd(fd).close }) { SYSOPEN.bind_call(receiver, *args) }
+        Aside.run(->(fd) { ::IO.for_fd(fd).close }, stubborn: STUBBORN) { SYSOPEN.bind_call(receiver, *args) }
       end
 
       # Kernel#open

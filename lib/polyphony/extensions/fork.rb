@@ -22,9 +22,15 @@ module Polyphony
 
     def run_as_main(block)
       forked = Fiber.current
-      Fiber.new(blocking: true) { become_main(block) }.resume
+      Fiber.new(**fresh) { become_main(block) }.resume
     ensure
       forked.setup_main_fiber # for those at_exit
+    end
+
+    # Where Ruby has a storage of its own, since 3.2, a fiber inherits it unless told.
+    def fresh
+      stock = Fiber.instance_method(:storage).owner == Fiber
+      stock ? { blocking: true, storage: nil } : { blocking: true }
     end
 
     def become_main(block)

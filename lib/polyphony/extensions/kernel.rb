@@ -12,14 +12,16 @@ module Polyphony
     # it. In a main fiber, a sleep without end is no deadlock when nobody else is left: a signal may
     # come.
     # @param duration [Numeric, nil] seconds; for ever without it, or with nil where Ruby takes it (3.3)
-    # @return [Object] what the fiber was scheduled with, normally nil
+    # @return [Integer, Object] seconds, rounded, as stock; or what the fiber was scheduled with
     # @raise [TypeError, ArgumentError] as stock
     def sleep(duration = (without = true; nil))
       return without ? super() : super(duration) if !Thread.__polyphony_main_ractor? || Scheduler.__foreign?
       return super if duration.nil? && !without && !NIL_IS_FOR_EVER
 
       duration ||= Float::INFINITY if Fiber.current.main?
-      duration ? Polyphony.backend_sleep(duration) : Polyphony.backend_wait_event(true)
+      began = Clock.now
+      value = duration ? Polyphony.backend_sleep(duration) : Polyphony.backend_wait_event(true)
+      value.nil? ? (Clock.now - began).round : value
     end
 
     # @!visibility private

@@ -19,15 +19,21 @@ module Polyphony
 
       # A method was defined, perhaps as another name for one that is there.
       def added(name)
-        return if @busy
-
-        @busy = true
-        @stock.key?(name) ? change_places(name) : keep(name)
-      ensure
-        @busy = false
+        quietly { @stock.key?(name) ? change_places(name) : keep(name) } unless @busy
       end
 
       private
+
+      # Ruby would tell us of what we define, and warns where a method is replaced.
+      def quietly
+        verbose = $VERBOSE
+        $VERBOSE = nil
+        @busy = true
+        yield
+      ensure
+        @busy = false
+        $VERBOSE = verbose
+      end
 
       def names_in(modules)
         modules.flat_map { |one| one.instance_methods(false) + one.private_instance_methods(false) }.uniq

@@ -54,6 +54,12 @@ module Polyphony
         super(deadline && [deadline - Clock.now, 0].max)
       end
 
+      # @see ThreadExtensions#value
+      def value
+        await_child(nil) if ThreadExtensions.may_wait_for?(self, nil)
+        super
+      end
+
       private
 
       # Seconds. It may be killed, and then it does not wait for the child any more.

@@ -33,7 +33,7 @@ module Polyphony
     # As join, but returns what the thread's block returned.
     # @return [Object]
     def value
-      join
+      ThreadExtensions.wait_for(self, nil) if ThreadExtensions.may_wait_for?(self, nil)
       super
     end
 

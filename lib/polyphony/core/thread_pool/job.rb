@@ -6,7 +6,10 @@ module Polyphony
     # @api private
     class Job
       OWN_FRAMES = File.expand_path('../..', __dir__)
-      private_constant :OWN_FRAMES
+      WAKEUP = ::Thread.instance_method(:wakeup)
+      PAUSE = 0.001
+      TURN = 0.0005
+      private_constant :OWN_FRAMES, :WAKEUP, :PAUSE, :TURN
 
       # @param block [Proc]
       def initialize(block)
@@ -17,6 +20,7 @@ module Polyphony
       # Runs the block, in a fiber of its own: what it spins ends with it, and an error that comes
       # late cannot hit the next job.
       def run
+        @thread = ::Thread.current
         @value = ::Fiber.current.spin(:job, &@block).await
         @returned = true
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
@@ -37,7 +41,38 @@ module Polyphony
       # Waits until it has run.
       # @return [Object] what the block returned
       def value
+        wait
+        outcome
+      end
+
+      # Waits until it has run.
+      def wait
         @ended.await
+      end
+
+      # The same. Its thread needs the lock of the interpreter to begin and to end, which a thread that is
+      # never idle gives up ten times a second: more often meanwhile.
+      def wait_giving_way
+        until @finished
+          CancelScope.move_on_after(TURN, nil) { @ended.await }
+          ::Thread.__polyphony_stock_pass unless @finished
+        end
+      end
+
+      # The same, whatever comes, and wakes it from what it may be waiting for: more than once, for it may
+      # be just about to.
+      def hurry
+        CancelScope.shield do
+          until @finished
+            WAKEUP.bind_call(@thread) if @thread&.alive?
+            Polyphony.backend_sleep(PAUSE)
+          end
+        end
+      end
+
+      # @return [Object] what the block returned
+      # @raise [Exception] what it raised
+      def outcome
         raise with_callers_frames(@error) if @error
         raise ThreadError, 'the thread that ran this job was killed' unless @returned
 
