@@ -11,7 +11,7 @@ class TestLayers < Minitest::Test
 
   # Plain C. A file that is not named here belongs to layer 1, or to layer 2 by its name.
   LAYER_0 = %w[util clock list ring timer_heap wakeup op op_pool driver loop driver_table attempt
-               driver_uring driver_uring_setup driver_libev offload].freeze
+               driver_uring driver_uring_setup driver_libev driver_libev_api offload].freeze
   LAYER_2 = /\A(class_\w+|direct_\w+|polyphony_ext)\z/.freeze
 
   METHOD_DEFINITION =

@@ -19,7 +19,6 @@
  * such a watcher is `trusted` for TRUST_MS only, then the flag is made up for. */
 #ifdef HAVE_LIBEV
 #include <errno.h>
-#include <ev.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
@@ -32,6 +31,7 @@
 #endif
 #include "attempt.h"
 #include "clock.h"
+#include "driver_libev_api.h"
 #include "list.h"
 #include "loop.h"
 #include "offload.h"
@@ -493,9 +493,12 @@ static struct ev_loop *create_ev_loop(void) {
 }
 
 static int libev_probe(char *why, size_t size) {
+  int rc = libev_load(why, size);
+  if (rc < 0) return rc;
+
   errno = 0;
   struct ev_loop *ev = create_ev_loop();
-  int rc = errno ? -errno : -ENOSYS;
+  rc = errno ? -errno : -ENOSYS;
 
   if (!ev) {
     snprintf(why, size, "libev could not open its poller (%s); are there free descriptors "
@@ -523,6 +526,9 @@ static int lowest_free(const struct loop *loop) {
 }
 
 static int libev_open(struct loop *loop) {
+  int rc = libev_load(NULL, 0);
+  if (rc < 0) return rc;
+
   struct libev *libev = calloc(1, sizeof(*libev));
   if (!libev) return -ENOMEM;
 
@@ -530,7 +536,7 @@ static int libev_open(struct loop *loop) {
   errno = 0;
   libev->ev = create_ev_loop();
   if (!libev->ev) {
-    int rc = errno ? -errno : -ENOSYS;
+    rc = errno ? -errno : -ENOSYS;
     free(libev);
     return rc;
   }

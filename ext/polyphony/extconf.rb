@@ -104,6 +104,14 @@ def give_up
   abort "\n#{NEITHER_FOUND}"
 end
 
+# It is loaded when it is used: see driver_libev_api.h.
+def do_not_link_libev
+  $libs = $libs.split.reject { |flag| flag == '-lev' }.join(' ')
+  have_library('dl', 'dlopen')
+  _, folder = dir_config('libev')
+  $defs.push(%(-DLIBEV_DIR='"#{folder}"')) if folder
+end
+
 # What compat.h asks for with #ifdef HAVE_...
 def check_functions
   have_func('rb_thread_lock_native_thread', 'ruby/thread.h')
@@ -129,6 +137,7 @@ uring = use_library('uring', 'liburing.h', LIBURING_2_3,
                     too_old: 'liburing is older than 2.3, so io_uring is left out')
 ev    = use_library('ev', 'ev.h', LIBEV)
 give_up unless uring || ev
+do_not_link_libev if ev
 
 check_functions
 
