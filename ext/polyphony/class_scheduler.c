@@ -59,9 +59,9 @@ static struct stretch stretch(int argc, const VALUE *argv) {
 /* Where the method that tells us is not there, for the scheduler is used alone: IO#read_nonblock asks for as
  * many bytes as other methods do, and must not wait. */
 static bool nonblock_p(void) {
-  enum { FRAMES = 4 };          /* hooks of a subclass may stand between it and ours */
+  enum { FRAMES = 5 };          /* hooks of a subclass may stand between it and ours */
   VALUE frames[FRAMES];
-  int lines[FRAMES], count = scheduler_everywhere_p() ? 0 : rb_profile_frames(1, FRAMES, frames, lines);
+  int lines[FRAMES], count = scheduler_everywhere_p() ? 0 : rb_profile_frames(0, FRAMES, frames, lines);
 
   for (int i = 0; i < count; i++) {
     VALUE name = rb_profile_frame_method_name(frames[i]);

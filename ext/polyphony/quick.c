@@ -15,13 +15,12 @@ static bool by_hand_p(VALUE frame) {
 }
 
 bool quick_p(void) {
-  enum { HOOK = 1 };
-  VALUE frame, name;
-  int line;
+  VALUE frames[2], name;        /* the hook's and its caller's */
+  int lines[2];
 
-  if (rb_profile_frames(HOOK, 1, &frame, &line) < 1) return true;
-  if (by_hand_p(frame)) return false;
-  name = rb_profile_frame_classpath(frame);
+  if (rb_profile_frames(0, 2, frames, lines) < 2) return true;
+  if (by_hand_p(frames[1])) return false;
+  name = rb_profile_frame_classpath(frames[1]);
   return !RB_TYPE_P(name, T_STRING) || !computes_p(StringValueCStr(name));
 }
 
