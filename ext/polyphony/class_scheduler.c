@@ -1,6 +1,7 @@
 /* class_scheduler.c - Polyphony::Scheduler: the hooks that Ruby calls. Layer 2.
  *
  * Ruby asks what a scheduler responds to, so hooks that the running Ruby does not know do no harm. */
+#include <errno.h>
 #include <unistd.h>
 #include "errors.h"
 #include "io.h"
@@ -91,6 +92,7 @@ static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
   rb_check_arity(argc, 4, 5);
   VALUE from = argc == 4 ? argv[3] : argv[2];
   struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
+  if (NUM2LL(from) < 0) return rb_fiber_scheduler_io_result(-1, EINVAL);  /* as pread(2); to us it means: here */
   return scheduler_io_read(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
 }
 
