@@ -12,6 +12,9 @@ module Polyphony
     class Script
       # What Ruby calls a script from standard input.
       STDIN = '-'
+      # Ruby's parser since 3.4.
+      PRISM = ::RUBY_DESCRIPTION.include?('+PRISM')
+      private_constant :STDIN, :PRISM
 
       # @param code [String, nil] of -e
       # @param plain [Array<String>] the words for a Ruby that runs it by itself, up to the script
@@ -53,9 +56,10 @@ module Polyphony
         -> { compiled.eval }
       end
 
-      # It has been read: Ruby would find nothing.
+      # It has been read: Ruby would find nothing. Its parser up to 3.3 reports the lines as they are.
       def say(error)
-        warn error.message
+        first, *rest = error.message.lines(chomp: true)
+        warn(PRISM ? ["#{$0}: #{first} (SyntaxError)", *rest, '', ''].join("\n") : error.message)
         exit false
       end
 
@@ -94,6 +98,7 @@ module Polyphony
         return file.close unless token[1] == :on___end__
 
         token[0][0].times { file.gets }
+        file.lineno = 0 if PRISM
         Object.const_set(:DATA, file)
       end
 
