@@ -119,7 +119,7 @@ static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
 }
 
 static VALUE Scheduler_blocking_operation_wait(VALUE self, VALUE work) {
-  if (!quick_p()) return rb_funcallv(self, id_compute, 1, &work);
+  if (!quick_p(work)) return rb_funcallv(self, id_compute, 1, &work);
   quick_call(work);
   return Qnil;
 }

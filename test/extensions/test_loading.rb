@@ -69,6 +69,17 @@ class TestLoading < Polyphony::TestCase
     RUBY
   end
 
+  # Ruby has a lock for that, since 3.2, which is hidden from programs.
+  def test_many_fibers_name_what_a_library_that_waits_defines
+    skip 'an autoload belongs to a thread' if RUBY_VERSION < '3.2'
+    assert_prints ['{1=>20}'], <<~RUBY, options: ['-w']
+      require 'polyphony'
+      File.write("\#{ENV['RUBYLIB']}/waits.rb", "sleep 0.001; Waits = 1")
+      autoload :Waits, 'waits'
+      p Fiber.await(*Array.new(20) { spin { Waits } }).tally
+    RUBY
+  end
+
   def test_https_in_many_fibers_loads_openssl_once
     assert_prints ['{Net::OpenTimeout=>20}'], <<~RUBY, options: ['-w']
       require 'polyphony'

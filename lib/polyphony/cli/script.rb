@@ -56,10 +56,12 @@ module Polyphony
         -> { compiled.eval }
       end
 
-      # It has been read: Ruby would find nothing. Its parser up to 3.3 reports the lines as they are.
+      # It has been read: Ruby would find nothing. Each has its own way to say it.
       def say(error)
         first, *rest = error.message.lines(chomp: true)
-        warn(PRISM ? ["#{$0}: #{first} (SyntaxError)", *rest, '', ''].join("\n") : error.message)
+        if PRISM then warn(["#{$0}: #{first} (SyntaxError)", *rest, '', ''].join("\n"))
+        else warn error.message, *("#{$0}: compile error (SyntaxError)" if ::RUBY_VERSION >= '3.3')
+        end
         exit false
       end
 
