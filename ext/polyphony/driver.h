@@ -23,7 +23,7 @@ struct driver {
    * bytes) one line that a user understands and that names a way out. Opens nothing for good. */
   int (*probe)(char *why, size_t size);
 
-  /* 0 or -errno; sets loop->driver_data and loop->features. Called by the thread that will use
+  /* 0 or -errno; sets loop->driver_data, loop->features and loop->poller. Called by the thread that will use
    * the loop, which is the only one to call anything below. Must watch loop->wakeup. */
   int (*open)(struct loop *loop);
 

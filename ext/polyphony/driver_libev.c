@@ -514,10 +514,19 @@ static void start_own_watchers(struct libev *libev) {
   ev_fork_start(libev->ev, &libev->renewal);
 }
 
+/* libev does not tell which descriptor it opens: it is the lowest that is free. */
+static int lowest_free(const struct loop *loop) {
+  int fd = fcntl(loop->wakeup.fd, F_DUPFD_CLOEXEC, 0);
+
+  if (fd >= 0) close(fd);
+  return fd;
+}
+
 static int libev_open(struct loop *loop) {
   struct libev *libev = calloc(1, sizeof(*libev));
   if (!libev) return -ENOMEM;
 
+  loop->poller = lowest_free(loop);
   errno = 0;
   libev->ev = create_ev_loop();
   if (!libev->ev) {

@@ -533,6 +533,7 @@ static int open_driver(struct loop *loop) {
   }
   loop->driver_data = u;
   loop->features = u->features;
+  loop->poller = u->ring.ring_fd;
   return 0;
 }
 

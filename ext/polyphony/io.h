@@ -84,6 +84,10 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
+/* io_plain.c: the same while the whole thread waits; and poll(2), what happened, 0 when the period is over. */
+int64_t io_plain_read(VALUE io, char *base, size_t length, int64_t offset);
+int64_t io_plain_write(VALUE io, const char *base, size_t length, int64_t offset);
+int io_plain_wait(int fd, int events, int64_t period);
 /* Writes what Ruby has buffered, as long as it can. For fd_drain: it may have to lock, which only
  * fibers can where Ruby asks the scheduler. */
 VALUE io_drain(VALUE io);

@@ -240,6 +240,10 @@ void loop_wake(struct loop *loop) {
 
 /* Opening and closing. */
 
+bool loop_owns_p(const struct loop *loop, int fd) {
+  return fd >= 0 && (fd == loop->wakeup.fd || fd == loop->wakeup.write_fd || fd == loop->poller);
+}
+
 int loop_open(struct loop *loop, const struct driver *driver) {
   int rc;
 

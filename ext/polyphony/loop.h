@@ -33,6 +33,7 @@ struct loop {
   void *driver_data;            /* the driver's own, NULL when closed */
   uint32_t features;            /* enum driver_feature, as probed for this loop */
   struct wakeup wakeup;
+  int poller;                   /* the descriptor that the driver waits with; -1 if it is not known */
   struct op_pool pool;
   struct timer_heap timers;
   struct op *news, **news_tail; /* ops settled, or with new shots, that nobody has looked at */
@@ -48,6 +49,7 @@ struct loop {
 int  loop_open(struct loop *loop, const struct driver *driver);   /* 0 or -errno */
 void loop_close(struct loop *loop);       /* settles whatever is in flight first; idempotent */
 int  loop_after_fork(struct loop *loop);  /* child: forgets all ops and timers, reopens; 0 or -errno */
+bool loop_owns_p(const struct loop *loop, int fd);  /* whether the loop ends with that descriptor */
 
 /* A zeroed op of that kind on that descriptor (-1: none); NULL when memory is out. */
 struct op *loop_acquire_op(struct loop *loop, enum op_kind kind, int fd);

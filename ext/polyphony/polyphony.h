@@ -31,6 +31,7 @@ void class_stand_in_init(void);
 void class_aside_init(void);
 void class_fifo_init(void);
 void class_io_end_init(void);
+void class_reserved_init(void);
 void direct_paths_init(void);
 void class_stock_locks_init(void);
 void class_stock_queues_init(void);

@@ -15,6 +15,7 @@ static void stock_methods_init(void) {
   class_stand_in_init();
   class_fifo_init();
   class_io_end_init();
+  class_reserved_init();
   direct_paths_init();
   class_stock_locks_init();
   class_stock_queues_init();

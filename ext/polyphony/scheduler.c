@@ -385,12 +385,17 @@ static struct chunk behind(void *base, size_t size, size_t offset) {
 
 typedef int64_t transfer_function(VALUE io, char *base, size_t length, int64_t position);
 
+/* Not in a stock signal handler on top of one that waits. */
+static bool fiber_may_wait_p(void) { return backend_base_may_wait_p(backend_base_current()); }
+
 static int64_t read_chunk(VALUE io, char *base, size_t length, int64_t position) {
-  return io_read_memory(io, base, length, position);
+  bool plain = !fiber_may_wait_p() && !backend_base_current()->try_only;
+
+  return (plain ? io_plain_read : io_read_memory)(io, base, length, position);
 }
 
 static int64_t write_chunk(VALUE io, char *base, size_t length, int64_t position) {
-  return io_write_memory(io, base, length, position);
+  return (fiber_may_wait_p() ? io_write_memory : io_plain_write)(io, base, length, position);
 }
 
 struct transfer {
@@ -503,7 +508,9 @@ VALUE scheduler_io_wait(VALUE io, int events, VALUE timeout) {
     io_snooze(backend);
     return INT2NUM(RUBY_IO_READABLE);
   }
-  int revents = io_wait_ready_for(backend, fd, to_poll(events), io_period(timeout), io);
+  int64_t period = io_period(timeout);
+  int revents = fiber_may_wait_p() ? io_wait_ready_for(backend, fd, to_poll(events), period, io)
+                                   : io_plain_wait(fd, to_poll(events), period);
   rb_io_descriptor(io);         /* closed since it woke us: the caller must not use the number */
   return revents ? INT2NUM(from_poll(revents, events)) : Qfalse;
 }

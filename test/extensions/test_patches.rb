@@ -15,7 +15,12 @@ class TestPatches < Polyphony::TestCase
     def beating
       before = $beats
       result = yield
-      $beats > before + 2 ? result : "no beats during #{result.inspect}"
+      $beats > before ? result : "no beats during #{result.inspect}"
+    end
+
+    def after_some_beats(&block)
+      before = $beats
+      spin { sleep 0.001 until $beats > before + 2; block.call }
     end
   RUBY
 
@@ -31,7 +36,7 @@ class TestPatches < Polyphony::TestCase
     patch = 'class IO; alias_method :before, :gets; def gets(*args) = before(*args).upcase; end'
     assert_patched "LATE\n", patch, <<~'RUBY'
       reader, writer = IO.pipe
-      spin { sleep 0.01; writer.puts 'late' }
+      after_some_beats { writer.puts 'late' }
       puts beating { reader.gets }
     RUBY
   end
@@ -43,17 +48,17 @@ class TestPatches < Polyphony::TestCase
 
   def test_a_word_of_kernel
     patch = 'module Kernel; alias_method :before, :`; def `(command) = "<#{before(command).chomp}>"; end'
-    assert_patched "<slow>\n", patch, 'puts beating { `sleep 0.01; echo slow` }'
+    assert_patched "<slow>\n", patch, 'puts beating { `sleep 0.05; echo slow` }'
   end
 
   def test_another_name_for_a_word_of_kernel
     patch = 'module Kernel; alias_method :run, :system; alias_method :unlock, :open; end'
-    assert_patched "true\nFile\n", patch, 'p beating { run("sleep 0.01") }; p unlock("/dev/null", &:class)'
+    assert_patched "true\nFile\n", patch, 'p beating { run("sleep 0.05") }; p unlock("/dev/null", &:class)'
   end
 
   def test_a_class_method
     patch = 'class << IO; alias_method :before, :popen; def popen(*a, **o, &b) = before(*a, **o, &b).upcase; end'
-    assert_patched "SLOW\n", patch, 'puts beating { IO.popen("sleep 0.01; echo slow", &:read) }'
+    assert_patched "SLOW\n", patch, 'puts beating { IO.popen("sleep 0.05; echo slow", &:read) }'
   end
 
   def test_a_method_that_is_inherited_from_where_we_have_changed_it
@@ -87,7 +92,7 @@ class TestPatches < Polyphony::TestCase
       end
       1000.times { stub }
     RUBY
-    assert_patched "slow\n", patch, 'puts beating { IO.popen("sleep 0.01; echo slow", &:read) }'
+    assert_patched "slow\n", patch, 'puts beating { IO.popen("sleep 0.05; echo slow", &:read) }'
   end
 
   def test_a_module_that_is_prepended_as_well
@@ -109,7 +114,7 @@ class TestPatches < Polyphony::TestCase
   def test_resolv_replace
     assert_patched "hello\n", "require 'resolv-replace'", <<~'RUBY'
       server = TCPServer.new('127.0.0.1', 0)
-      spin { server.accept.tap { |client| sleep 0.01; client.puts 'hello' }.close }
+      spin { server.accept.then { |client| after_some_beats { client.puts 'hello'; client.close }.await } }
       puts beating { TCPSocket.new('localhost', server.local_address.ip_port).gets }
     RUBY
   end

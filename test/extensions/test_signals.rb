@@ -487,6 +487,28 @@ class TestSignals < Polyphony::TestCase
     assert_equal %w[true], out
   end
 
+  # The whole thread waits then, as in stock Ruby.
+  def test_a_stock_handler_may_print_and_read_where_it_has_to_wait
+    ['', 'spin { loop { sleep 0.001 } }', '$stdin.each_line.next; spin { sleep }'].each do |others|
+      out, err, = run_ruby(<<~RUBY, input: __FILE__)
+        require 'polyphony'
+        full, target = IO.pipe
+        late, source = IO.pipe
+        count = 0
+        Thread.new { count += full.readpartial(5000).size while count < 200_000; source.puts 'late' }
+        #{others}
+        Signal.trap('USR1') do
+          target.write('x' * 200_000)
+          puts late.gets, late.read_nonblock(1, exception: false).inspect
+        end
+        spin { Process.kill('USR1', Process.pid) }
+        sleep 0.001 until count == 200_000
+        puts 'on'
+      RUBY
+      assert_equal "late\n:wait_readable\non\n", out, err
+    end
+  end
+
   def test_signal_trap_is_stock
     assert_equal %w[false ThreadError], run_with(<<~'RUBY')
       Signal.trap('USR1') { p Fiber.current.oob; begin; Mutex.new.lock; rescue ThreadError => e; puts e.class; end }

@@ -52,6 +52,9 @@ module Polyphony
     # @!method close
     #   @see #run
     #   @return [nil]
+    # @!method scheduler_close
+    #   @see #close
+    #   @return [nil]
 
     # @!method self.__foreign?
     #   @!visibility private

@@ -73,5 +73,12 @@ module Polyphony
     ::IO.singleton_class.prepend self
   end
 
-  private_constant :DirectPaths, :IOEnd, :PipeBlock, :FileLocks, :CopyStream, :IOAdditions, :Compression
+  # Descriptors that a backend waits with are refused, like those of Ruby itself: a daemon that closes all there
+  # may be must not close these. In C.
+  module ReservedDescriptors
+    [::IO, ::File].each { |klass| klass.prepend self }
+    ::IO.singleton_class.prepend ForIO
+  end
+
+  private_constant :DirectPaths, :ReservedDescriptors, :IOEnd, :PipeBlock, :FileLocks, :CopyStream, :IOAdditions, :Compression
 end

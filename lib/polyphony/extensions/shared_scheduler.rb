@@ -7,9 +7,10 @@ module Polyphony
     # this one stands before it, and takes what concerns our fibers.
     # @!visibility private
     class Shared < Scheduler
-      # Those that Ruby demands; it does without the others.
+      # Those that Ruby demands; it does without the others. (We have no io_pwrite, see class_scheduler.c: so
+      # the other one is not asked for it, either.)
       DEMANDED = %i[block unblock kernel_sleep io_wait].freeze
-      OPTIONAL = %i[io_select io_read io_write io_pread io_pwrite io_close process_wait address_resolve timeout_after
+      OPTIONAL = %i[io_select io_read io_write io_pread io_close process_wait address_resolve timeout_after
                     blocking_operation_wait fiber_interrupt yield].freeze
       # These name the fiber in their second and first argument, and may be called in others.
       NAMES_FIBER = { unblock: 1, fiber_interrupt: 0 }.freeze
