@@ -1,6 +1,7 @@
 /* class_scheduler.c - Polyphony::Scheduler: the hooks that Ruby calls. Layer 2.
  *
  * Ruby asks what a scheduler responds to, so hooks that the running Ruby does not know do no harm. */
+#include <errno.h>
 #include <unistd.h>
 #include "errors.h"
 #include "io.h"
@@ -59,9 +60,9 @@ static struct stretch stretch(int argc, const VALUE *argv) {
 /* Where the method that tells us is not there, for the scheduler is used alone: IO#read_nonblock asks for as
  * many bytes as other methods do, and must not wait. */
 static bool nonblock_p(void) {
-  enum { FRAMES = 4 };          /* hooks of a subclass may stand between it and ours */
+  enum { FRAMES = 5 };          /* hooks of a subclass may stand between it and ours */
   VALUE frames[FRAMES];
-  int lines[FRAMES], count = scheduler_everywhere_p() ? 0 : rb_profile_frames(1, FRAMES, frames, lines);
+  int lines[FRAMES], count = scheduler_everywhere_p() ? 0 : rb_profile_frames(0, FRAMES, frames, lines);
 
   for (int i = 0; i < count; i++) {
     VALUE name = rb_profile_frame_method_name(frames[i]);
@@ -91,6 +92,7 @@ static VALUE Scheduler_io_pread(int argc, VALUE *argv, VALUE self) {
   rb_check_arity(argc, 4, 5);
   VALUE from = argc == 4 ? argv[3] : argv[2];
   struct stretch want = argc == 4 ? stretch(1, argv + 2) : stretch(2, argv + 3);
+  if (NUM2LL(from) < 0) return rb_fiber_scheduler_io_result(-1, EINVAL);  /* as pread(2); to us it means: here */
   return scheduler_io_read(argv[0], argv[1], want.length, want.offset, NUM2LL(from));
 }
 
@@ -117,7 +119,7 @@ static VALUE Scheduler_address_resolve(VALUE self, VALUE hostname) {
 }
 
 static VALUE Scheduler_blocking_operation_wait(VALUE self, VALUE work) {
-  if (!quick_p()) return rb_funcallv(self, id_compute, 1, &work);
+  if (!quick_p(work)) return rb_funcallv(self, id_compute, 1, &work);
   quick_call(work);
   return Qnil;
 }

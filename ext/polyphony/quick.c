@@ -7,21 +7,18 @@ static bool computes_p(const char *name) {
   return strncmp(name, "Zlib", 4) == 0 || strcmp(name, "IO::Buffer") == 0;
 }
 
-/* Somebody calls the hook himself. A function in C has no path, and what is Ruby's own says so in it. */
-static bool by_hand_p(VALUE frame) {
-  VALUE path = rb_profile_frame_path(frame);
-
-  return !NIL_P(path) && strncmp(StringValueCStr(path), "<internal:", 10) != 0;
+/* Somebody calls the hook himself: a Proc of Ruby's own has no place. */
+static bool by_hand_p(VALUE work) {
+  return RTEST(rb_obj_is_proc(work)) && !NIL_P(rb_funcallv(work, id_source_location, 0, NULL));
 }
 
-bool quick_p(void) {
-  enum { HOOK = 1 };
-  VALUE frame, name;
-  int line;
+bool quick_p(VALUE work) {
+  VALUE frames[2], name;        /* the hook's and its caller's */
+  int lines[2];
 
-  if (rb_profile_frames(HOOK, 1, &frame, &line) < 1) return true;
-  if (by_hand_p(frame)) return false;
-  name = rb_profile_frame_classpath(frame);
+  if (by_hand_p(work)) return false;
+  if (rb_profile_frames(0, 2, frames, lines) < 2) return true;
+  name = rb_profile_frame_classpath(frames[1]);
   return !RB_TYPE_P(name, T_STRING) || !computes_p(StringValueCStr(name));
 }
 

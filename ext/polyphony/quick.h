@@ -10,7 +10,7 @@
 #include "polyphony.h"
 
 /* Whether the method in which the running hook was called is not known to compute. */
-bool quick_p(void);
+bool quick_p(VALUE work);
 /* Calls the work in the running fiber, and stops it. Since 3.2. */
 void quick_call(VALUE work);
 

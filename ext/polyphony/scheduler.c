@@ -78,14 +78,20 @@ struct blocking {
   bool limited;                 /* a timer runs */
 };
 
-static bool a_p(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
+/* Ruby has locks of its own, for autoload and for closing an IO, that are hidden from programs: they have no
+ * class. */
+static bool hidden_p(VALUE object) { return !RB_SPECIAL_CONST_P(object) && !RBASIC_CLASS(object); }
+
+static bool a_p(VALUE object, VALUE klass) {
+  return !hidden_p(object) && RTEST(rb_obj_is_kind_of(object, klass));
+}
 
 /* Ruby says what it is that blocks: the lock, the queue, or the thread that is joined. */
 static const char *reason(struct blocking *blocking) {
   VALUE blocker = blocking->blocker;
 
   if (NIL_P(blocker)) return NIL_P(blocking->fiber->condition) ? "time to pass" : "a signal";
-  if (a_p(blocker, cMutex)) return "a lock";
+  if (hidden_p(blocker) || a_p(blocker, cMutex)) return "a lock";
   if (a_p(blocker, cQueue)) return "an item in a queue";
   return a_p(blocker, rb_cThread) ? "a thread to end" : "being unblocked";
 }
@@ -162,7 +168,8 @@ static void leave_in_order(struct blocking *blocking, VALUE incoming, int *state
 static void wait_once(struct blocking *blocking) {
   enum resume_how how;
   int state;
-  VALUE subject = NIL_P(blocking->blocker) ? blocking->fiber->condition : blocking->blocker;
+  VALUE subject = NIL_P(blocking->blocker) ? blocking->fiber->condition :
+                  hidden_p(blocking->blocker) ? Qnil : blocking->blocker;
   VALUE value = backend_base_wait(blocking->backend, SWITCH_MUST_WAIT, reason(blocking), subject,
                                   &how, &state);
   if (RARRAY_LEN(wakers)) leave_in_order(blocking, how == RESUME_RAISE ? value : Qnil, &state);

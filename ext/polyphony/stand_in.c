@@ -311,12 +311,14 @@ static VALUE finish(VALUE argument) {
   return Qnil;
 }
 
-/* Whether it is a line of the user's; our own are left out of backtraces, C functions have none. */
+/* Whether it is a line of the user's; our own are left out of backtraces, C functions have none, and those of
+ * Ruby's own methods in Ruby stand for the line that called them, since 3.4. */
 static bool theirs_p(VALUE location) {
   VALUE line = rb_funcall(location, rb_intern("lineno"), 0);
   VALUE path = rb_funcall(location, rb_intern("path"), 0);
 
   if (NIL_P(line) || NIL_P(path) || NUM2INT(line) == 0) return false;
+  if (strncmp(StringValueCStr(path), "<internal:", 10) == 0) return false;
   VALUE ours = rb_const_get(rb_eException, rb_intern("POLYPHONY_DIR"));
   return !RTEST(rb_funcall(path, rb_intern("start_with?"), 1, ours));
 }

@@ -41,9 +41,11 @@ class TestRactor < Polyphony::TestCase
   }.freeze
 
   def test_stock_methods_in_another_ractor
-    code = WORDS.keys.map { |word| "p in_ractor(Ractor.new { #{word} })" }.join("\n")
+    # Ruby's own Timeout has a constant that only the main one may use, since 3.2.
+    words = RUBY_VERSION < '3.2' ? WORDS : WORDS.reject { |word, _| word.include?('Timeout') }
+    code = words.keys.map { |word| "p in_ractor(Ractor.new { #{word} })" }.join("\n")
     out, err, = run_ruby("#{BEGINNING}#{code}")
-    assert_equal WORDS.values.join("\n"), out.chomp, err
+    assert_equal words.values.join("\n"), out.chomp, err
   end
 
   def test_an_error_of_another_ractor_comes_to_who_takes_from_it

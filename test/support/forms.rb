@@ -328,6 +328,7 @@ if $PROGRAM_NAME == __FILE__
   require 'polyphony' unless Forms.stock?
   require 'socket'
   require 'stringio'
+  require 'io/wait' # Ruby 3.4 does not load it with sockets any more
   require 'delegate'
   require File.expand_path(table)
   Encoding.default_external = Encoding::UTF_8

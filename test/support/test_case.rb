@@ -129,7 +129,7 @@ module Polyphony
     def run_ruby(code, *args, env: {}, options: [], input: File::NULL, timeout: 30)
       out = Tempfile.new('out')
       err = Tempfile.new('err')
-      env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.merge(env)
+      env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil, 'BUNDLER_SETUP' => nil }.merge(env)
       pid = ::Process.spawn(env, RbConfig.ruby, "-I#{POLYPHONY_LIB}", *options, '-e', code, *args,
                           in: input, out: out.path, err: err.path)
       status = wait_for(pid, patient(timeout))

@@ -12,6 +12,9 @@ module Polyphony
     class Script
       # What Ruby calls a script from standard input.
       STDIN = '-'
+      # Ruby's parser since 3.4.
+      PRISM = ::RUBY_DESCRIPTION.include?('+PRISM')
+      private_constant :STDIN, :PRISM
 
       # @param code [String, nil] of -e
       # @param plain [Array<String>] the words for a Ruby that runs it by itself, up to the script
@@ -53,9 +56,12 @@ module Polyphony
         -> { compiled.eval }
       end
 
-      # It has been read: Ruby would find nothing.
+      # It has been read: Ruby would find nothing. Each has its own way to say it.
       def say(error)
-        warn error.message
+        first, *rest = error.message.lines(chomp: true)
+        if PRISM then warn(["#{$0}: #{first} (SyntaxError)", *rest, '', ''].join("\n"))
+        else warn error.message, *("#{$0}: compile error (SyntaxError)" if ::RUBY_VERSION >= '3.3')
+        end
         exit false
       end
 
@@ -94,6 +100,7 @@ module Polyphony
         return file.close unless token[1] == :on___end__
 
         token[0][0].times { file.gets }
+        file.lineno = 0 if PRISM
         Object.const_set(:DATA, file)
       end
 

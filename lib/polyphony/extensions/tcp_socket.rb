@@ -39,8 +39,10 @@ module Polyphony
         false
       end
 
+      # With a local address Ruby 3.4 cannot try several at once: "unknown socket domain: ipv4".
       # @raise [SystemCallError] with the text of TCPSocket.new
       def connect(host, port, local, options)
+        options = { **options, fast_fallback: false } if local.any?
         ::Socket.tcp(host, port, *local, **options)
       rescue SystemCallError => e
         raise e.class, "connect(2) for #{host.inspect} port #{port}", cause: nil
