@@ -28,6 +28,7 @@ static bool lent_p(VALUE scheduler) {
   return !NIL_P(cShared) && kind_of_p(scheduler, cShared) && !NIL_P(rb_fiber_scheduler_current()) &&
          !scheduler_has_p(rb_fiber_current());
 }
+
 bool scheduler_everywhere_p(void) { return everywhere; }
 
 bool scheduler_ours_p(void) {
