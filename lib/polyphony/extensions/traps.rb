@@ -75,9 +75,9 @@ module Polyphony
         !@arrived.empty? && Thread.current == Thread.main
       end
 
-      # @return [Boolean] whether a handler has to begin or to go on
+      # @return [Boolean] whether a handler has to begin or to go on, or what it raised has to come
       def busy?
-        !@arrived.empty? || @lines.values.any? { |line| !line.first.fiber.dead? }
+        !@arrived.empty? || @lines.values.any? { |line| !line.first.fiber.dead? } || raised?
       end
 
       # Waits for handlers to end: a program does not end in the middle of one.
@@ -95,7 +95,7 @@ module Polyphony
         @arrived = []
         @lines = {}
         @nudges = 0
-        @watch = @dispatcher = nil
+        @watch = @dispatcher = @raised = nil
         prepare
       end
 
@@ -206,6 +206,10 @@ module Polyphony
         call.handler.call(call.signal)
       rescue UncaughtThrowError => e
         Thread.main.main_fiber.interject { throw e.tag, e.value }
+      rescue Exception # rubocop:disable Lint/RescueException -- raised again, for the main fiber, which may compute
+        @raised = call.fiber
+        insist
+        raise
       ensure
         Fiber.current.children.each(&:detach)
         go_on(call)
@@ -220,6 +224,11 @@ module Polyphony
       end
 
       # --- when a fiber computes ---------------------------------------------------------------
+
+      # Whether the main fiber has not got it yet.
+      def raised?
+        @raised &&= !@raised.dead? || Thread.main.__polyphony_held_back?(nil) ? @raised : nil
+      end
 
       # A fiber that never switches must not keep a handler from running.
       def insist
