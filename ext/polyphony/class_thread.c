@@ -1,5 +1,8 @@
 /* class_thread.c - what Thread gains in C: its backend and main fiber, its end, interrupting it.
  * Layer 2. */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include "backend_base.h"
 #include "cancel_scope.h"
 #include "clock.h"
@@ -156,6 +159,36 @@ static VALUE Thread_s_may_wait_p(VALUE klass) {
   (void)klass;
   if (!backend || !backend->open || scheduler_foreign_p()) return Qfalse;
   return backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
+}
+
+static VALUE open_backend(VALUE nothing) {
+  backend_base_current();
+  return nothing;
+}
+
+/* A loop needs a few. */
+static bool short_of_descriptors_p(void) {
+  enum { NEEDED = 4 };
+  int count = 0, fds[NEEDED];
+
+  while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0) count++;
+  bool none_left = count < NEEDED && (errno == EMFILE || errno == ENFILE);
+  for (int i = 0; i < count; i++) close(fds[i]);
+  return none_left;
+}
+
+/* Without one, a thread has no fibers but its first: if there are no descriptors left for it, stock methods will
+ * do. */
+static VALUE Thread_s_loop_p(VALUE klass) {
+  int state;
+
+  (void)klass;
+  if (open_p(backend_base_of_thread(rb_thread_current()))) return Qtrue;
+  rb_protect(open_backend, Qnil, &state);
+  if (!state) return Qtrue;
+  if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) || !short_of_descriptors_p()) rb_jump_tag(state);
+  rb_set_errinfo(Qnil);
+  return Qfalse;
 }
 
 /* All other ractors are left to stock Ruby. */
@@ -332,6 +365,7 @@ static VALUE Thread_held_back_p(VALUE self, VALUE klass) {
 static void define_life(void) {
   rb_define_singleton_method(rb_cThread, "__polyphony_wrap", Thread_s_wrap, 1);
   rb_define_singleton_method(rb_cThread, "__polyphony_may_wait?", Thread_s_may_wait_p, 0);
+  rb_define_singleton_method(rb_cThread, "__polyphony_loop?", Thread_s_loop_p, 0);
   rb_define_singleton_method(rb_cThread, "__polyphony_main_ractor?", Thread_s_main_ractor_p, 0);
   rb_define_method(rb_cThread, "__polyphony_life=", Thread_set_life, 1);
   rb_define_method(rb_cThread, "__polyphony_block", Thread_block, 0);

@@ -53,4 +53,17 @@ class TestSleep < Polyphony::TestCase
     RUBY
     assert_equal "[3]\n[]\n[0.5]\nours again\n", out, err
   end
+
+  # Each thread that waits has a loop, which needs descriptors. Without fibers of its own it can do without.
+  def test_threads_for_whose_loops_there_are_no_descriptors_left
+    out, err, = run_ruby(<<~RUBY)
+      require 'polyphony'
+      require 'timeout'
+      Process.setrlimit(:NOFILE, 40)
+      threads = Array.new(60) { Thread.new { sleep 0.01; Timeout.timeout(10) { sleep 0.01 } } }
+      p threads.map(&:value).uniq
+      p((Timeout.timeout(0.01) { sleep } rescue $!.class))
+    RUBY
+    assert_equal "[0]\nTimeout::Error\n", out, err
+  end
 end
