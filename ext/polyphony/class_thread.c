@@ -177,13 +177,22 @@ static bool short_of_descriptors_p(void) {
   return none_left;
 }
 
+/* Ruby calls hooks of schedulers when a thread of ours has told its end. */
+static bool over_p(VALUE thread) {
+  struct thread_life *life = thread_life_of(thread);
+
+  return life && life->over;
+}
+
 /* Without one, a thread has no fibers but its first: if there are no descriptors left for it, stock methods will
  * do. */
 static VALUE Thread_s_loop_p(VALUE klass) {
+  VALUE thread = rb_thread_current();
   int state;
 
   (void)klass;
-  if (open_p(backend_base_of_thread(rb_thread_current()))) return Qtrue;
+  if (open_p(backend_base_of_thread(thread))) return Qtrue;
+  if (over_p(thread)) return Qfalse;
   rb_protect(open_backend, Qnil, &state);
   if (!state) return Qtrue;
   if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) || !short_of_descriptors_p()) rb_jump_tag(state);

@@ -372,6 +372,14 @@ void scheduler_close(void) {
   if (state) rb_jump_tag(state);
 }
 
+static bool others_p(VALUE scheduler) {
+  return !NIL_P(scheduler) && (!kind_of_p(scheduler, cScheduler) || (!NIL_P(cShared) && kind_of_p(scheduler, cShared)));
+}
+
+void scheduler_close_others(void) {
+  if (others_p(rb_fiber_scheduler_get())) rb_fiber_scheduler_set(Qnil);
+}
+
 /* ---- input and output ------------------------------------------------------------------------- */
 
 struct chunk {

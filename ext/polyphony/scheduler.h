@@ -43,6 +43,8 @@ VALUE scheduler_fiber(VALUE block);
 void scheduler_run(void);               /* waits for all of those; raises what they raise */
 /* Likewise, and the scheduler goes. If the wait is broken off, those that are left are stopped. */
 void scheduler_close(void);
+/* Somebody else's, at the end of a thread, as Ruby does a little later: its fibers may need the backend. */
+void scheduler_close_others(void);
 
 /* Reads or writes at least minimum bytes unless the file ends, from offset within the IO::Buffer; at
  * the file's position if position is negative. Bytes, or -errno. */

@@ -117,10 +117,11 @@ static VALUE end_children(VALUE argument) {
 
 /* A kill that comes while it waits for children leaves none of them behind: Ruby kills once. */
 static VALUE wind_up(VALUE nothing) {
-  struct backend_base *backend = open_backend();
   int killed = 0, state;
   VALUE error;
 
+  scheduler_close_others();
+  struct backend_base *backend = open_backend();
   if (!backend || !backend->root) return Qnil;
   while (error = rb_protect(end_children, (VALUE)backend, &state), state) killed = state;
   if (killed) rb_jump_tag(killed);

@@ -182,6 +182,22 @@ class TestOtherSchedulers < Polyphony::TestCase
     RUBY
   end
 
+  # Its fibers run on when the block of the thread has ended.
+  def test_no_loop_is_left_behind_by_a_thread_that_has_one
+    assert_beside <<~'RUBY'
+      sleep 0
+      before = Dir.children('/proc/self/fd').size
+      Thread.new do
+        Fiber.set_scheduler(OtherScheduler.new)
+        Fiber.schedule { Thread.new { sleep 0.001 }.value; Timeout.timeout(10) { sleep 0.001 } }
+      end.join
+      same(before) { Dir.children('/proc/self/fd').size }
+      slow = Class.new(OtherScheduler) { def unblock(...) = super.tap { sleep 0.001 } } # in a thread that has ended
+      Thread.new { Fiber.set_scheduler(slow.new); Fiber.schedule { Thread.new { sleep 0.001 }.value } }.join
+      same(before) { Dir.children('/proc/self/fd').size }
+    RUBY
+  end
+
   def test_what_ruby_refuses_is_refused
     assert_beside <<~'RUBY'
       same([ArgumentError, 'Scheduler must implement #block']) { outcome { Fiber.set_scheduler(Object.new) } }
