@@ -2,6 +2,7 @@
 #include "fiber_state.h"
 #include "backend_base.h"
 #include "cancel_scope.h"
+#include "gc_held_back.h"
 #include "place.h"
 
 VALUE cFiberState = Qnil;
@@ -313,20 +314,15 @@ static bool shown_p(struct fiber_state *state) {
   return state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state);
 }
 
-/* Records are swept some time after they were found to be garbage, and till then their fibers may be gone: so
- * what is garbage goes first, and nothing is allocated while we look, lest there be more. */
-VALUE fiber_state_list(void) {
-  long room = 0;
-
-  list_each(node, &all) room++;
-  VALUE fibers = rb_ary_new_capa(room);
-  rb_gc_start();
+static VALUE add_all(VALUE fibers) {
   list_each(node, &all) {
     struct fiber_state *state = list_entry(node, struct fiber_state, all);
-    if (RARRAY_LEN(fibers) < room && shown_p(state)) rb_ary_push(fibers, state->fiber);
+    if (shown_p(state)) rb_ary_push(fibers, state->fiber);
   }
   return fibers;
 }
+
+VALUE fiber_state_list(void) { return gc_held_back(add_all, rb_ary_new()); }
 
 static void leave_waitlist(struct fiber_state *fiber) {
   struct waitlist *list = fiber->waitlist;

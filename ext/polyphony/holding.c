@@ -2,6 +2,7 @@
 #include "holding.h"
 #include "backend_base.h"
 #include "clock.h"
+#include "gc_held_back.h"
 
 static const int64_t LOOK_EVERY = NSEC_PER_SEC / 10;
 static struct list unseen = { &unseen, &unseen };  /* holdings of which nobody will tell the end */
@@ -70,8 +71,8 @@ void holding_end_all(struct fiber_state *fiber) {
     end(list_entry(fiber->holdings.next, struct holding, link));
 }
 
-bool holding_look(void) {
-  bool found = false;
+static VALUE look_at_all(VALUE argument) {
+  bool *found = (bool *)argument;
   struct list *node = unseen.next;
 
   while (node != &unseen) {
@@ -80,10 +81,17 @@ bool holding_look(void) {
     bool gone = list_empty_p(node);  /* given back by another thread meanwhile */
     if (over && !gone) {
       end(holding);
-      found = gone = true;
+      *found = gone = true;
     }
     node = gone ? unseen.next : node->next;
   }
+  return Qnil;
+}
+
+bool holding_look(void) {
+  bool found = false;
+
+  if (!list_empty_p(&unseen)) gc_held_back(look_at_all, (VALUE)&found);
   return found;
 }
 

@@ -131,7 +131,8 @@ class TestLimits < Polyphony::TestCase
       take_all_but(0)
       thread = Thread.new do
         Thread.current.report_on_exception = false
-        sleep 0.001
+        sleep 0.001 # stock will do
+        spin { sleep 0.001 }.await
       end
       begin
         thread.join

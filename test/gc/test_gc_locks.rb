@@ -158,6 +158,28 @@ class TestGCLocks < Polyphony::TestCase
     assert_operator left, :<, 150
   end
 
+  # Whether their holders live is looked at while one waits; what the collector has found must not be touched.
+  def test_locks_and_holders_that_wait_to_be_swept_are_left_alone
+    out, err, status = run_ruby(<<~'RUBY')
+      require 'polyphony'
+      abandon = lambda do
+        lock = Polyphony::Mutex.new
+        Fiber.new { lock.lock; Fiber.yield }.resume
+        move_on_after(0) { lock.lock }
+      end
+      10.times do
+        spin { 300.times { spin(&abandon).await } }.await
+        GC.start(full_mark: true, immediate_mark: true, immediate_sweep: false)
+        20.times { sleep 0.0001 }
+        Array.new(2000) { +'' }
+        5.times { sleep 0.0001 }
+      end
+      puts 'ok', GC.enable
+    RUBY
+    assert_predicate status, :success?, err
+    assert_equal "ok\nfalse\n", out
+  end
+
   def test_memory_does_not_grow_with_the_number_of_locks_taken
     heavy
     lock, gate = Polyphony::Mutex.new, Polyphony::Semaphore.new(2)
