@@ -237,6 +237,12 @@ struct backend_base *backend_base_of_thread(VALUE thread) {
   return NIL_P(object) ? NULL : backend_base_of(object);
 }
 
+struct backend_base *backend_base_open_here(void) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  return backend && backend->open ? backend : NULL;
+}
+
 /* Messages for a thread whose first fiber was not known yet. */
 static void take_early_mail(VALUE thread, VALUE root) {
   VALUE mail = rb_ivar_get(thread, id_early_mail);

@@ -68,6 +68,7 @@ void backend_base_init(void);                          /* once, at load */
 struct backend_base *backend_base_current(void);
 struct backend_base *backend_base_of(VALUE object);    /* of a Polyphony::Backend; raises TypeError */
 struct backend_base *backend_base_of_thread(VALUE thread);  /* NULL if it has none */
+struct backend_base *backend_base_open_here(void);     /* of the running thread; NULL if none is open */
 VALUE backend_base_allocate(VALUE klass);
 /* Opens the loop for the current thread. Raises. */
 void backend_base_open(struct backend_base *backend);

@@ -22,16 +22,10 @@ static bool parse(int argc, const VALUE *argv, struct call *call) {
   return true;
 }
 
-static struct backend_base *open_backend(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-
-  return backend && backend->open ? backend : NULL;
-}
-
 /* A thread that has no backend has no fibers to be served: stock waits for one child as well. A wait
  * for any child needs ours everywhere, so as not to take what somebody waits for. */
 static bool ours_p(const struct call *call) {
-  struct backend_base *backend = open_backend();
+  struct backend_base *backend = backend_base_open_here();
 
   if (call->flags & WNOHANG) return true;
   return backend ? backend_base_may_wait_p(backend) : call->pid <= 0;
@@ -79,14 +73,14 @@ static VALUE wait_for(struct call *call, VALUE *result) {
   do {
     if (found_p(status = io_process_wait(call->pid, call->flags))) return status;
     /* Stock would look again, and take a child that has ended since and may be another's. */
-    if (NIL_P(*result = status) && open_backend()) return Qnil;
+    if (NIL_P(*result = status) && backend_base_open_here()) return Qnil;
     *result = call_super((VALUE)&(struct call){ call->pid, call->flags | WNOHANG });
   } while (waits && NIL_P(*result));    /* there is one by now */
   return Qnil;
 }
 
 static VALUE without_status(VALUE result) {
-  struct backend_base *backend = NIL_P(result) ? open_backend() : NULL;
+  struct backend_base *backend = NIL_P(result) ? backend_base_open_here() : NULL;
 
   if (backend) backend_base_show_status(backend, Qnil);
   return result;
@@ -164,7 +158,7 @@ static VALUE Process_waitall(VALUE self) {
 /* ---- $? -------------------------------------------------------------------------------------- */
 
 static VALUE last_status(void) {
-  struct backend_base *backend = open_backend();
+  struct backend_base *backend = backend_base_open_here();
 
   return backend ? backend_base_last_status(backend) : rb_last_status_get();
 }

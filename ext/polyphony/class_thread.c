@@ -154,10 +154,10 @@ static VALUE Thread_await_end(VALUE self, VALUE seconds) { return thread_life_aw
 /* Whether the caller has fibers that could go on while it waits, is not a handler or hook, and is not
  * in the care of another scheduler. */
 static VALUE Thread_s_may_wait_p(VALUE klass) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = backend_base_open_here();
 
   (void)klass;
-  if (!backend || !backend->open || scheduler_foreign_p()) return Qfalse;
+  if (!backend || scheduler_foreign_p()) return Qfalse;
   return backend_base_may_wait_p(backend) ? Qtrue : Qfalse;
 }
 
@@ -184,15 +184,16 @@ static bool over_p(VALUE thread) {
   return life && life->over;
 }
 
-/* Without one, a thread has no fibers but its first: if there are no descriptors left for it, stock methods will
- * do. */
-static VALUE Thread_s_loop_p(VALUE klass) {
-  VALUE thread = rb_thread_current();
+/* Whether a wait of the running fiber is our business: not in another ractor, nor in the care of another
+ * scheduler. Opens a backend if there is none: without one a thread has no fibers but its first, and if there
+ * are no descriptors left for it, stock methods will do. */
+static VALUE Thread_s_ours_p(VALUE klass) {
   int state;
 
   (void)klass;
-  if (open_p(backend_base_of_thread(thread))) return Qtrue;
-  if (over_p(thread)) return Qfalse;
+  if (!ractor_main_p() || scheduler_foreign_p()) return Qfalse;
+  if (backend_base_open_here()) return Qtrue;
+  if (over_p(rb_thread_current())) return Qfalse;
   rb_protect(open_backend, Qnil, &state);
   if (!state) return Qtrue;
   if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) || !short_of_descriptors_p()) rb_jump_tag(state);
@@ -374,7 +375,7 @@ static VALUE Thread_held_back_p(VALUE self, VALUE klass) {
 static void define_life(void) {
   rb_define_singleton_method(rb_cThread, "__polyphony_wrap", Thread_s_wrap, 1);
   rb_define_singleton_method(rb_cThread, "__polyphony_may_wait?", Thread_s_may_wait_p, 0);
-  rb_define_singleton_method(rb_cThread, "__polyphony_loop?", Thread_s_loop_p, 0);
+  rb_define_singleton_method(rb_cThread, "__polyphony_ours?", Thread_s_ours_p, 0);
   rb_define_singleton_method(rb_cThread, "__polyphony_main_ractor?", Thread_s_main_ractor_p, 0);
   rb_define_method(rb_cThread, "__polyphony_life=", Thread_set_life, 1);
   rb_define_method(rb_cThread, "__polyphony_block", Thread_block, 0);

@@ -50,13 +50,6 @@ LIBEV = <<~C
   }
 C
 
-# Since Ruby 3.2.
-IO_READ_WITH_OFFSET = <<~C
-  #include <ruby.h>
-  #include <ruby/fiber/scheduler.h>
-  VALUE read_it(VALUE scheduler) { return rb_fiber_scheduler_io_read(scheduler, Qnil, Qnil, 1, 0); }
-C
-
 # Runs the block; unless it returns true, forgets the flags it added.
 def keep_flags_if_found
   saved = [$libs, $CFLAGS, $CXXFLAGS, $LDFLAGS, $INCFLAGS, $CPPFLAGS].map(&:dup)
@@ -120,8 +113,6 @@ def check_functions
   have_func('rb_io_mode', 'ruby/io.h')
   have_func('rb_io_timeout', 'ruby/io.h')
   have_struct_member('rb_io_t', 'rbuf', %w[ruby.h ruby/io.h])
-  with_offset = checking_for('an offset in the scheduler\'s io_read') { try_compile(IO_READ_WITH_OFFSET) }
-  $defs.push('-DHAVE_SCHEDULER_IO_READ_WITH_OFFSET') if with_offset
 end
 
 def add_sanitizers(names)

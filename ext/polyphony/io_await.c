@@ -457,9 +457,9 @@ void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }
 bool io_ready_at_once_p(int fd) { return fd_has_ahead(fd) || io_has_accepted(fd); }
 
 void io_give_way(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = backend_base_open_here();
 
-  if (!backend || !backend->open || backend_base_quick_p(backend)) return;
+  if (!backend || backend_base_quick_p(backend)) return;
   if (backend_base_may_wait_p(backend)) backend_base_snooze(backend);
 }
 

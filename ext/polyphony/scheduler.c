@@ -316,9 +316,9 @@ static struct fiber_state *independent_child(struct fiber_state *root) {
 
 /* NULL if it has none, or cannot wait for them. */
 static struct fiber_state *root_with_children(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = backend_base_open_here();
 
-  if (!backend || !backend->open || !backend->root || !backend_base_may_wait_p(backend)) return NULL;
+  if (!backend || !backend->root || !backend_base_may_wait_p(backend)) return NULL;
   return independent_child(backend->root) ? backend->root : NULL;
 }
 
@@ -358,10 +358,10 @@ static void stop_all(void) {
 }
 
 void scheduler_close(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = backend_base_open_here();
   int state;
 
-  if (!backend || !backend->open) return;
+  if (!backend) return;
   rb_protect(run_all, Qnil, &state);
   if (state) {
     VALUE error = rb_errinfo();

@@ -392,9 +392,9 @@ VALUE stand_in_run(VALUE (*function)(VALUE), VALUE argument) {
 }
 
 static bool may_wait_p(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  struct backend_base *backend = backend_base_open_here();
 
-  if (!backend || !backend->open) return false;
+  if (!backend) return false;
   if (backend->unscheduled) scheduler_come_back(backend);
   return scheduler_ours_p() && backend_base_may_wait_p(backend);
 }

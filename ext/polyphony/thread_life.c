@@ -83,12 +83,6 @@ struct run {
   VALUE value;
 };
 
-static struct backend_base *open_backend(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
-
-  return backend && backend->open ? backend : NULL;
-}
-
 /* Fibers of Fiber.schedule are waited for, as in stock Ruby. */
 static VALUE call_block(VALUE argument) {
   struct run *run = (struct run *)argument;
@@ -121,7 +115,7 @@ static VALUE wind_up(VALUE nothing) {
   VALUE error;
 
   scheduler_close_others();
-  struct backend_base *backend = open_backend();
+  struct backend_base *backend = backend_base_open_here();
   if (!backend || !backend->root) return Qnil;
   while (error = rb_protect(end_children, (VALUE)backend, &state), state) killed = state;
   if (killed) rb_jump_tag(killed);
@@ -145,7 +139,7 @@ static VALUE run_and_wind_up(VALUE argument) {
  * them. They then wait in Ruby's own join for the little that is left. */
 static VALUE finish(VALUE argument) {
   struct run *run = (struct run *)argument;
-  struct backend_base *backend = open_backend();
+  struct backend_base *backend = backend_base_open_here();
   VALUE error = rb_errinfo();
   bool failed = RTEST(rb_obj_is_kind_of(error, rb_eException));
 

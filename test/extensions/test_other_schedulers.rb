@@ -10,22 +10,11 @@ class TestOtherSchedulers < Polyphony::TestCase
   on_every_driver
 
   # with_other sets one; the heart beats before, meanwhile and behind.
-  PRELUDE = <<~RUBY
+  PRELUDE = WORDS + <<~RUBY
     require 'polyphony'
     require 'socket'
     require 'timeout'
     require #{File.expand_path('../support/other_scheduler.rb', __dir__).dump}
-
-    def same(expected)
-      actual = yield
-      raise "expected \#{expected.inspect}, got \#{actual.inspect}" unless actual == expected
-    end
-
-    def outcome
-      yield
-    rescue StandardError => e
-      [e.class, e.message]
-    end
 
     def with_other(other = OtherScheduler.new)
       beats = 0

@@ -3,10 +3,25 @@
 module Polyphony
   # Runs code in a Ruby that has the scheduler and nothing else of Polyphony.
   module Alone
+    # same(expected) { } compares, outcome { } makes errors comparable.
+    WORDS = <<~'RUBY'
+      def same(expected)
+        actual = yield
+        raise "expected #{expected.inspect}, got #{actual.inspect}" unless actual == expected
+      end
+
+      def outcome
+        yield
+      rescue StandardError => e
+        [e.class, e.message]
+      end
+
+    RUBY
+
     # In each thread { }: Polyphony::Scheduler is set. beside(satisfy) { wait } runs the block in a fiber of
     # its own; satisfy is called when a heartbeat has had some turns since the block began, so a hook or a
-    # stock method that stops the thread makes this hang. same(expected) { } compares.
-    PRELUDE = <<~'RUBY'
+    # stock method that stops the thread makes this hang.
+    PRELUDE = WORDS + <<~'RUBY'
       require 'polyphony/core'
       require 'socket'
       require 'timeout'
@@ -44,20 +59,9 @@ module Polyphony
         beside(nil, &wait)
       end
 
-      def outcome
-        yield
-      rescue StandardError => e
-        [e.class, e.message]
-      end
-
       # Waits for what another thread does.
       def wait_until
         Thread.pass until yield
-      end
-
-      def same(expected)
-        actual = yield
-        raise "expected #{expected.inspect}, got #{actual.inspect}" unless actual == expected
       end
     RUBY
 

@@ -6,12 +6,6 @@ module Polyphony
     # @!visibility private
     STOCK_SLEEP = ::Kernel.instance_method(:sleep)
 
-    # @!visibility private
-    # @return [Boolean] whether a wait of the running fiber is our business
-    def self.ours?
-      Thread.__polyphony_main_ractor? && !Scheduler.__foreign? && Thread.__polyphony_loop?
-    end
-
     private
 
     # Like stock sleep, except that other fibers run meanwhile and that scheduling the fiber ends
@@ -21,7 +15,7 @@ module Polyphony
     # @return [Integer, Object] seconds, rounded, as stock; or what the fiber was scheduled with
     # @raise [TypeError, ArgumentError] as stock
     def sleep(duration = (without = true; nil))
-      return without ? super() : super(duration) unless KernelExtensions.ours?
+      return without ? super() : super(duration) unless Thread.__polyphony_ours?
       raise TypeError, "can't convert NilClass into time interval" if duration.nil? && !without && !NIL_IS_FOR_EVER
 
       duration ||= Float::INFINITY if Fiber.current.main?

@@ -30,7 +30,7 @@ module Polyphony
       return yield(sec) if sec.nil? || sec.zero?
       raise TypeError, "can't convert #{sec.class} into time interval" unless sec.respond_to?(:divmod)
       raise ArgumentError, "Timeout sec must be a non-negative number, got #{sec}" if sec.negative?
-      return super unless KernelExtensions.ours?
+      return super unless Thread.__polyphony_ours?
 
       message ||= 'execution expired'
       return TimeoutExtensions.limit(sec, [klass, message]) { yield sec } if klass
