@@ -13,7 +13,9 @@ static void check(int argc, const VALUE *argv) {
   if (argc == 0 || !FIXNUM_P(argv[0]) || !ractor_main_p()) return;
   found = false;
   backend_base_each(look, NULL, FIX2INT(argv[0]));
-  if (found) rb_raise(rb_eArgError, "The given fd is not accessible because Polyphony reserves it");
+  if (!found) return;
+  rb_raise(rb_eArgError, "The given fd (%d) is not accessible: leave it open, fibers wait with it, so Polyphony reserves it",
+           FIX2INT(argv[0]));
 }
 
 static VALUE IO_s_for_fd(int argc, VALUE *argv, VALUE klass) {
