@@ -613,11 +613,16 @@ void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t
   if (timer_heap_arm(&backend->loop.timers, timer, deadline) < 0) rb_memerror();
 }
 
-/* A multishot accept that nobody waits for at the moment ends with its first socket: the others
- * stay in the kernel's queue, where whoever is free finds them, another process too. */
+/* As many sockets may wait for a loop that does not keep up: each costs a descriptor. */
+#define MOST_AHEAD 64
+
+/* A multishot accept that nobody waits for at the moment ends with its first socket, and one whose
+ * loop has too many to come to: the others stay in the kernel's queue, where whoever is free finds
+ * them, another process too. */
 static void tell(struct backend_base *backend, struct op *op) {
   if (op->owner) backend_base_schedule_event(op->owner, Qnil, RESUME_RETURN);
-  else if (op->kind == OP_ACCEPT_MULTI) loop_cancel(&backend->loop, op);
+  if (op->kind == OP_ACCEPT_MULTI && (!op->owner || op->shots_tail - op->shots_head > MOST_AHEAD))
+    loop_cancel(&backend->loop, op);
 }
 
 void backend_base_collect(struct backend_base *backend) {

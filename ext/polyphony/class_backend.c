@@ -145,6 +145,11 @@ static VALUE Op_recv(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE pos
   return io_read(io, buffer, length, false, NUM2LONG(pos), true);
 }
 
+static VALUE Op_recv_within(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE pos, VALUE seconds) {
+  (void)self;
+  return io_recv_within(io, buffer, length, NUM2LONG(pos), io_period(seconds));
+}
+
 static VALUE need_block(VALUE (*loop)(VALUE, size_t, bool), VALUE io, VALUE maxlen, bool socket) {
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for what is read");
   long length = NUM2LONG(maxlen);
@@ -181,6 +186,11 @@ static VALUE Op_write(int argc, VALUE *argv, VALUE self) {
 static VALUE Op_send(VALUE self, VALUE io, VALUE buffer, VALUE flags) {
   (void)self;
   return io_send(io, buffer, NUM2INT(flags));
+}
+
+static VALUE Op_send_within(VALUE self, VALUE io, VALUE buffer, VALUE flags, VALUE seconds) {
+  (void)self;
+  return io_send_within(io, buffer, NUM2INT(flags), io_period(seconds));
 }
 
 static VALUE Op_sendv(VALUE self, VALUE io, VALUE buffers, VALUE flags) {
@@ -378,6 +388,7 @@ static const struct operation {
   OPERATION(read, 5) OPERATION(read_loop, 2) OPERATION(feed_loop, 3)
   OPERATION(write, -1)
   OPERATION(recv, 4) OPERATION(recv_loop, 2) OPERATION(recv_feed_loop, 3) OPERATION(recvmsg, 7)
+  OPERATION(recv_within, 5) OPERATION(send_within, 4)
   OPERATION(send, 3) OPERATION(sendv, 3) OPERATION(sendmsg, 5)
   OPERATION(accept, 2) OPERATION(accept_loop, 2) OPERATION(connect, 3)
   OPERATION(getaddrinfo, -1) OPERATION(getnameinfo, -1) OPERATION(address_resolve, 1)

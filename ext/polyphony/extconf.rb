@@ -10,7 +10,7 @@
 # Nothing here asks the running kernel: a gem may be built on one machine and run on another, so
 # drivers, opcodes and ring flags are probed when the extension is used.
 
-require 'mkmf'
+require_relative '../build'
 
 NEITHER_FOUND = <<~TEXT
   polyphony needs liburing (2.3 or later, Linux only) or libev, with headers; neither was found.
@@ -50,47 +50,6 @@ LIBEV = <<~C
   }
 C
 
-# Runs the block; unless it returns true, forgets the flags it added.
-def keep_flags_if_found
-  saved = [$libs, $CFLAGS, $CXXFLAGS, $LDFLAGS, $INCFLAGS, $CPPFLAGS].map(&:dup)
-  return true if yield
-
-  $libs, $CFLAGS, $CXXFLAGS, $LDFLAGS, $INCFLAGS, $CPPFLAGS = saved
-  false
-end
-
-def find_by_pkg_config(package, program)
-  checking_for("#{package} with pkg-config") do
-    keep_flags_if_found { pkg_config(package) && try_link(program) }
-  end
-end
-
-# Debian's libev has no .pc file, and Homebrew on Apple silicon is outside the compiler's paths.
-def find_by_header(header, lib, program)
-  roots = %w[/usr /usr/local /opt/homebrew]
-  keep_flags_if_found do
-    find_header(header, *roots.flat_map { |root| ["#{root}/include", "#{root}/include/lib#{lib}"] }) &&
-      find_library(lib, nil, *roots.map { |root| "#{root}/lib" }) &&
-      try_link(program)
-  end
-end
-
-# @return [Boolean] whether the library is there and new enough, and its flags are set
-def use_library(lib, header, program, too_old: nil)
-  name = "lib#{lib}"
-  return false unless with_config(name, true)
-
-  dir_config(name)
-  found = find_by_pkg_config(name, program) || find_by_header(header, lib, program)
-  if found
-    $defs.push("-DHAVE_#{name.upcase}") unless $defs.include?("-DHAVE_#{name.upcase}")
-  else
-    $defs.delete("-DHAVE_#{name.upcase}")
-    message("note: #{too_old}\n") if too_old && have_header(header)
-  end
-  found
-end
-
 def give_up
   # Keeps mkmf from adding a page of its own to our message.
   $makefile_created = true
@@ -115,15 +74,6 @@ def check_functions
   have_struct_member('rb_io_t', 'rbuf', %w[ruby.h ruby/io.h])
 end
 
-def add_sanitizers(names)
-  flags = "-fsanitize=#{names} -fno-sanitize-recover=undefined"
-  $CFLAGS << " #{flags} -g -O1 -fno-omit-frame-pointer"
-  # Frames of a fiber that ended by an exception stay poisoned, and the next fiber gets the same
-  # stack: reports about stacks would be false. The heap is what we want to hear about.
-  $CFLAGS << (try_cflags('--param=asan-stack=0') ? ' --param=asan-stack=0' : ' -mllvm -asan-stack=0')
-  $LDFLAGS << " #{flags}"
-end
-
 uring = use_library('uring', 'liburing.h', LIBURING_2_3,
                     too_old: 'liburing is older than 2.3, so io_uring is left out')
 ev    = use_library('ev', 'ev.h', LIBEV)
@@ -132,16 +82,6 @@ do_not_link_libev if ev
 
 check_functions
 
-$defs.push('-D_GNU_SOURCE')
-# Only Init_polyphony_ext leaves the shared object (RUBY_FUNC_EXPORTED), so that no name of ours
-# meets one of another extension's.
-append_cflags(%w[-std=gnu11 -fvisibility=hidden])
-# Unused parameters are normal where Ruby dictates the signature, and what Ruby's own headers do
-# is not ours to mend.
-$CFLAGS << ' -Wall -Wextra -Wno-unused-parameter'
-$INCFLAGS.gsub!(/-I(?=\$\((?:arch_)?hdrdir\))/, '-isystem ')
-$CFLAGS << ' -Werror' if ENV['POLYPHONY_WERROR'] == '1'
-add_sanitizers(ENV['POLYPHONY_SANITIZE']) unless ENV['POLYPHONY_SANITIZE'].to_s.empty?
-
+set_flags
 message("drivers: #{[('io_uring' if uring), ('libev' if ev)].compact.join(', ')}\n")
 create_makefile('polyphony/polyphony_ext')

@@ -29,8 +29,13 @@ int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subjec
 /* The same for a caller who keeps count of bytes: if the kernel had done the op already, its result is
  * returned, and the exception is delivered at the fiber's next switchpoint. */
 int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subject);
-/* io_await, and releases the op. */
+/* io_await and io_await_until, and they release the op. */
 int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject);
+int64_t io_perform_until(struct backend_base *backend, struct op *op, VALUE subject, int64_t deadline);
+/* So many nanoseconds from now; negative: CLOCK_NEVER. */
+int64_t io_deadline_in(struct backend_base *backend, int64_t period);
+/* Whether a result is that of a deadline: the kernel knows -ETIMEDOUT, too. */
+bool io_late_p(struct backend_base *backend, int64_t result, int64_t deadline);
 
 /* A multishot op: submits it if it is idle, waits for its next shot; false when it has settled and
  * there is none left. Always a switchpoint. It goes on while the caller does other things; whatever
@@ -70,6 +75,8 @@ void io_release_waiters(int fd);
 
 /* io_stream.c */
 VALUE io_read(VALUE io, VALUE buffer, VALUE length, bool to_eof, long pos, bool socket);
+/* recv for at most so many nanoseconds (negative: for ever); Qfalse when they are over. */
+VALUE io_recv_within(VALUE io, VALUE buffer, VALUE length, long pos, int64_t period);
 VALUE io_read_loop(VALUE io, size_t maxlen, bool socket);            /* yields each chunk */
 VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket);
 VALUE io_write(VALUE io, int count, const VALUE *buffers);
@@ -94,6 +101,9 @@ VALUE io_drain(VALUE io);
 
 /* io_socket.c, io_accept.c, io_connect.c */
 VALUE io_send(VALUE io, VALUE buffer, int flags);
+/* The same for at most so many nanoseconds: Qfalse when they are over, and nobody knows how much went out. Switches only
+ * if it has to wait. */
+VALUE io_send_within(VALUE io, VALUE buffer, int flags, int64_t period);
 VALUE io_sendv(VALUE io, VALUE buffers, int flags);
 VALUE io_sendmsg(VALUE io, VALUE buffer, int flags, VALUE address, VALUE controls);
 VALUE io_recvmsg(VALUE io, VALUE buffer, size_t maxlen, long pos, int flags, size_t maxcontrol,

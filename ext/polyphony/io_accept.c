@@ -5,8 +5,8 @@
  *   - a loop uses it only while nobody else accepts from the same listener in this thread. Whoever
  *     comes second ends it and takes what it had got; then all accept one by one, and a fiber
  *     that is busy with its socket holds no other back.
- *   - an op that nobody waits for, because the block is busy, ends with its first socket (see
- *     backend_base_collect).
+ *   - an op that nobody waits for, because the block is busy, ends with its first socket, and one
+ *     that has got too many for a loop that does not keep up (see backend_base_collect).
  *   - sockets that a loop had got but did not come to yield are kept, and are first in line for
  *     the next who accepts from that listener. */
 #include <errno.h>
@@ -433,10 +433,15 @@ static int64_t accept_shot(struct accept_loop *loop, int fd) {
   return result >= 0 || result == -EINVAL ? -ECANCELED : result;
 }
 
+/* It has ended, and what it had got was handed out. */
+static bool spent_p(const struct op *op) {
+  return op_settled_p(op) && op->shots_head == op->shots_tail;
+}
+
 static int64_t accept_next(struct accept_loop *loop) {
   int fd = fd_of(loop->server, FD_READ);
 
-  if (loop->op && (op_settled_p(loop->op) || loop->op->fd != fd || !alone_p(loop, fd))) {
+  if (loop->op && (spent_p(loop->op) || loop->op->fd != fd || !alone_p(loop, fd))) {
     int state = io_withdraw(loop->backend, loop->op);
     release(loop, true);
     if (state) rb_jump_tag(state);

@@ -309,11 +309,23 @@ int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subje
   return op->result;
 }
 
-int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
-  int64_t result = io_await(backend, op, subject);
+int64_t io_perform_until(struct backend_base *backend, struct op *op, VALUE subject, int64_t deadline) {
+  int64_t result = io_await_until(backend, op, subject, deadline);
 
   loop_release_op(&backend->loop, op);
   return result;
+}
+
+int64_t io_perform(struct backend_base *backend, struct op *op, VALUE subject) {
+  return io_perform_until(backend, op, subject, CLOCK_NEVER);
+}
+
+int64_t io_deadline_in(struct backend_base *backend, int64_t period) {
+  return period < 0 ? CLOCK_NEVER : backend_base_now(backend) + period;
+}
+
+bool io_late_p(struct backend_base *backend, int64_t result, int64_t deadline) {
+  return result == -ETIMEDOUT && deadline != CLOCK_NEVER && backend_base_now(backend) >= deadline;
 }
 
 /* ---- several at once, or one that goes on ---------------------------------------------------- */
@@ -447,9 +459,7 @@ int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subjec
 
 int io_wait_ready_for(struct backend_base *backend, int fd, int events, int64_t timeout,
                       VALUE subject) {
-  int64_t deadline = timeout < 0 ? CLOCK_NEVER : backend_base_now(backend) + timeout;
-
-  return io_wait_ready_until(backend, fd, events, subject, deadline);
+  return io_wait_ready_until(backend, fd, events, subject, io_deadline_in(backend, timeout));
 }
 
 void io_snooze(struct backend_base *backend) { backend_base_snooze(backend); }

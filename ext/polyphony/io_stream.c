@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "clock.h"
 #include "io.h"
 
 enum {
@@ -21,6 +22,8 @@ struct reader {
   enum op_kind kind;            /* OP_READ or OP_RECV */
   struct buffer buffer;
   long start;                   /* where in the buffer this read began */
+  int64_t deadline;             /* CLOCK_NEVER without one */
+  bool late;                    /* it is over */
 };
 
 /* Bytes that Ruby's own buffer of the IO holds, after a gets for instance, come first. */
@@ -63,7 +66,8 @@ static int64_t read_from_kernel(struct reader *reader, size_t length) {
   op->as.rw.base = base;
   op->as.rw.len = length;
   op->as.rw.offset = -1;
-  int64_t result = io_perform(backend, op, reader->io);
+  int64_t result = io_perform_until(backend, op, reader->io, reader->deadline);
+  if ((reader->late = io_late_p(backend, result, reader->deadline))) return 0;
   if (result < 0 && result != -ECANCELED)
     error_raise_errno(result, reader->kind == OP_RECV ? "recvfrom(2)" : "read");
   return result;
@@ -103,6 +107,7 @@ static struct reader reader_new(VALUE io, VALUE object, long pos, bool socket) {
     .fd = fd_of(io, FD_READ),
     .kind = socket ? OP_RECV : OP_READ,
     .buffer = buffer_for_filling(object, pos),
+    .deadline = CLOCK_NEVER,
   };
 
   reader.start = reader.buffer.pos;
@@ -165,6 +170,18 @@ VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool 
   VALUE result = buffer_finish(&reader->buffer, reader->start);
   RB_GC_GUARD(io);
   return eof ? Qnil : result;
+}
+
+VALUE io_recv_within(VALUE io, VALUE object, VALUE length, long pos, int64_t period) {
+  struct reader reader = reader_new(io, object, pos, true);
+  size_t wanted = fitting(&reader, checked_length(length));
+
+  reader.deadline = io_deadline_in(reader.backend, period);
+  size_t count = wanted > 0 ? read_some(&reader, wanted) : 0;
+  VALUE result = buffer_finish(&reader.buffer, reader.start);
+  RB_GC_GUARD(io);
+  if (reader.late) return Qfalse;
+  return count == 0 && wanted > 0 ? Qnil : result;
 }
 
 /* A String of its own for each chunk: the taker may keep it. A short chunk is copied out of the

@@ -541,6 +541,26 @@ class TestAcceptLoop < Polyphony::TestCase
     workers.each(&:await)
   end
 
+  # They cost descriptors: those that a busy thread does not come to stay in the kernel's queue.
+  def test_a_loop_that_does_not_keep_up_is_given_few_sockets_ahead
+    server = listener
+    ports = []
+    accepting = spin { accept_loop(server) { |socket| ports << socket.remote_address.ip_port and socket.close } }
+    snooze
+    clients = []
+    before = Dir.children('/proc/self/fd').size
+    20.times do
+      clients.concat(Array.new(20) { track(Socket.new(:INET, :STREAM)) })
+      clients.last(20).each { |client| client.connect_nonblock(server.local_address, exception: false) }
+      Thread.current.backend.poll(false) # nobody else runs meanwhile
+    end
+    assert_operator Dir.children('/proc/self/fd').size - before - clients.size, :<, 150
+    snooze until ports.size == clients.size
+    assert_equal own_ports(clients).sort, ports.sort
+    accepting.stop
+    accepting.await
+  end
+
   def test_an_accept_beside_a_busy_loop_is_served
     server = listener
     gate = Polyphony::Event.new
@@ -771,5 +791,29 @@ class TestConnect < Polyphony::TestCase
 
     Polyphony.backend_close(socket)
     assert_kind_of IOError, connecting.await
+  end
+
+  def test_receiving_for_some_time
+    client, server = socket_pair
+    buffer = +'>'
+    assert_equal false, Polyphony.backend_recv_within(server, buffer, 10, -1, 0.001)
+    client << 'hello'
+    assert_same buffer, Polyphony.backend_recv_within(server, buffer, 3, -1, patient(10))
+    assert_equal '>hel', buffer
+    assert_equal 'lo', Polyphony.backend_recv_within(server, nil, 10, 0, nil)
+    client.close
+    assert_nil Polyphony.backend_recv_within(server, buffer, 10, 0, patient(10))
+    assert_raises(ArgumentError) { Polyphony.backend_recv_within(server, buffer, -1, 0, 1) }
+  end
+
+  def test_sending_for_some_time
+    client, server = socket_pair
+    assert_equal 5, Polyphony.backend_send_within(client, 'hello', 0, patient(10))
+    assert_equal 'hello', server.readpartial(10)
+    assert_equal false, Polyphony.backend_send_within(client, 'x' * 10_000_000, 0, 0.001)
+    received = spin { server.read.bytesize }
+    assert_equal 1_000_000, Polyphony.backend_send_within(client, 'y' * 1_000_000, 0, nil)
+    client.close
+    assert_operator received.await, :>, 1_000_000
   end
 end

@@ -141,6 +141,11 @@ module Polyphony
     #   As #read, with recv(2): once, at most +length+ bytes.
     #   @return [String, Integer, nil] nil at EOF
 
+    # @!method recv_within(io, buffer, length, pos, seconds)
+    #   As #recv, for some time: what a scope around it does, for less.
+    #   @param seconds [Numeric, nil] nil: for ever
+    #   @return [String, Integer, nil, false] nil at EOF; false when the time is over
+
     # @!method recv_loop(io, maxlen)
     #   As #read_loop.
     #   @yield [String]
@@ -158,6 +163,11 @@ module Polyphony
     # @!method send(io, buffer, flags)
     #   Sends all of it. (Object#send is hidden by it: use +__send__+ or +public_send+.)
     #   @return [Integer] bytes sent
+
+    # @!method send_within(io, buffer, flags, seconds)
+    #   As #send, for some time; and it is a switchpoint only if it has to wait.
+    #   @param seconds [Numeric, nil] nil: for ever
+    #   @return [Integer, false] bytes sent; false when the time is over: then nobody knows how many
 
     # @!method sendv(io, buffers, flags)
     #   Sends them one after the other, as one.
@@ -294,6 +304,10 @@ module Polyphony
   #   Backend#recv on the backend of the current thread.
   #   @see Backend#recv
 
+  # @!method self.backend_recv_within(io, buffer, length, pos, seconds)
+  #   Backend#recv_within on the backend of the current thread.
+  #   @see Backend#recv_within
+
   # @!method self.backend_recv_loop(io, maxlen)
   #   Backend#recv_loop on the backend of the current thread.
   #   @see Backend#recv_loop
@@ -309,6 +323,10 @@ module Polyphony
   # @!method self.backend_send(io, buffer, flags)
   #   Backend#send on the backend of the current thread.
   #   @see Backend#send
+
+  # @!method self.backend_send_within(io, buffer, flags, seconds)
+  #   Backend#send_within on the backend of the current thread.
+  #   @see Backend#send_within
 
   # @!method self.backend_sendv(io, buffers, flags)
   #   Backend#sendv on the backend of the current thread.
