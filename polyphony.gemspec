@@ -23,7 +23,7 @@ Gem::Specification.new do |spec|
   end
   spec.bindir        = 'exe'
   spec.executables   = ['polyphony']
-  spec.extensions    = ['ext/polyphony/extconf.rb']
+  spec.extensions    = ['ext/polyphony/extconf.rb', 'ext/polyphony_http/extconf.rb']
   spec.require_paths = ['lib']
 
   spec.metadata = { 'rubygems_mfa_required' => 'true' }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The chat server and somebody to talk to it, in one process: the keyboard where there is one, else
-# two clients who say a few lines. bin/demo runs this.
+# two clients who say a few lines. ruby -Ilib examples/chat_demo.rb; bin/demo has one for the browser.
 
 require_relative 'chat_server'
 

@@ -48,8 +48,9 @@ module Polyphony
     def run_c_tests
       return unless File.exist?('test/c/Makefile')
 
-      puts '== C tests of layer 0'
-      ok = system('make', '-s', '-C', 'test/c') && system('make', '-s', '-C', 'test/c', 'test')
+      puts '== C tests of layer 0, and what fuzzing has found'
+      ok = system('make', '-s', '-C', 'test/c') && system('make', '-s', '-C', 'test/c', 'test') &&
+           system('make', '-s', '-C', 'test/fuzz', 'replay')
       note('C tests', ok ? 'passed' : 'FAILED')
       @total[:errors] += 1 unless ok
       @failed ||= !ok

@@ -127,7 +127,7 @@ class TestDocs < Minitest::Test
     require 'net/http'
     all = ObjectSpace.each_object(Module)
     before = all.to_h { |m| [m, [m.instance_methods(false), m.singleton_methods(false)]] }
-    require 'polyphony'
+    require 'polyphony/http'
     ours = all.select { |m| m.name&.start_with?('Polyphony') || m == Fiber || m == Thread }
     shown = ->(path) { path.inject(Object) { |m, name| m.constants.include?(name.to_sym) ? m.const_get(name) : break } }
     hidden = ->(m) { !shown.(m.name.split('::')) }
@@ -200,13 +200,14 @@ class TestDocs < Minitest::Test
   # [owner, name, singleton] of every def, alias and attribute. By lines: the file is ours, and plain.
   def signatures
     owners = []
-    File.readlines("#{ROOT}/sig/polyphony.rbs").flat_map do |line|
+    Dir["#{ROOT}/sig/*.rbs"].sort.flat_map { |file| File.readlines(file) }.flat_map do |line|
       case line
       when /^\s*(?:class|module) (\w+)/ then owners.push($1) && []
       when /^\s*end$/                   then owners.pop && []
       when /^\s*def (self\.)?([^:\s]+?):/, /^\s*alias (self\.)?(\S+)/
         [[owners.join('::'), $2, !$1.nil?]]
-      when /^\s*attr_(reader|accessor) (\w+)/ then [[owners.join('::'), $2, false]]
+      when /^\s*attr_reader (\w+)/ then [[owners.join('::'), $1, false]]
+      when /^\s*attr_accessor (\w+)/ then [$1, "#{$1}="].map { |name| [owners.join('::'), name, false] }
       else []
       end
     end
@@ -215,7 +216,7 @@ class TestDocs < Minitest::Test
   def defined_method?(owner, name, singleton)
     @existing ||= Hash.new do |known, (path, single)|
       list = single ? 'singleton_methods + m.methods' : 'instance_methods + m.private_instance_methods'
-      known[[path, single]] = ruby("require 'polyphony'; require 'openssl'; m = #{path}; puts m.#{list}").split("\n")
+      known[[path, single]] = ruby("require 'polyphony/http'; require 'openssl'; m = #{path}; puts m.#{list}").split("\n")
     end
     @existing[[owner, singleton]].include?(name)
   end

@@ -11,7 +11,23 @@ require 'tmpdir'
 class TestGem < Minitest::Test
   ROOT = File.expand_path('..', __dir__)
   EXTCONF = File.join(ROOT, 'ext/polyphony/extconf.rb')
+  HTTP_EXTCONF = File.join(ROOT, 'ext/polyphony_http/extconf.rb')
   HELLO = 'spin { sleep 0.1; puts :ok }.await'
+  # What the web server can do, and what it answers: to HTTP/1, and to HTTP/2 by prior knowledge.
+  SERVE = <<~'RUBY'
+    require 'polyphony/http'
+    log = StringIO.new
+    server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', log: log) { |request| request.respond('ok') }.start
+    puts "#{Polyphony::HTTP.http2?} #{Polyphony::HTTP::WebSocket.deflate?}"
+    ["GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"].each do |text|
+      socket = TCPSocket.new('127.0.0.1', server.port)
+      socket.write(text)
+      socket.close_write
+      answer = socket.read
+      puts answer.start_with?('HTTP') ? answer.lines.first.chomp : answer.unpack('x3C').inspect
+    end
+    server.stop(within: 0)
+  RUBY
   FOLDER = Dir.mktmpdir('polyphony-gem')
   Minitest.after_run { FileUtils.rm_rf(FOLDER) }
 
@@ -20,12 +36,13 @@ class TestGem < Minitest::Test
              .merge('POLYPHONY_WERROR' => '1').freeze
 
   class << self
-    # The three builds take most of the time here; they run side by side from the first test on.
+    # The four builds take most of the time here; they run side by side from the first test on.
     def builds
       @builds ||= {
         gem:      Thread.new { install_gem },
         io_uring: Thread.new { build_alone('io_uring', '--without-libev') },
-        libev:    Thread.new { build_alone('libev', '--without-liburing') }
+        libev:    Thread.new { build_alone('libev', '--without-liburing') },
+        http:     Thread.new { build_bare_http }
       }
     end
 
@@ -61,6 +78,18 @@ class TestGem < Minitest::Test
       FileUtils.cp(Dir["#{build}/polyphony_ext.{so,bundle}"], "#{build}/lib/polyphony")
       "#{build}/lib"
     end
+
+    # @return [String] a lib folder whose web server has neither libnghttp2 nor zlib
+    def build_bare_http
+      build = File.join(FOLDER, 'http')
+      FileUtils.mkdir_p(build)
+      FileUtils.cp_r(File.join(ROOT, 'lib'), build)
+      FileUtils.rm_f(Dir["#{build}/lib/polyphony/polyphony_http_ext.*"])
+      run!({}, RbConfig.ruby, HTTP_EXTCONF, '--without-libnghttp2', '--without-libz', chdir: build)
+      run!({}, 'make', chdir: build)
+      FileUtils.cp(Dir["#{build}/polyphony_http_ext.{so,bundle}"], "#{build}/lib/polyphony")
+      "#{build}/lib"
+    end
   end
 
   def test_the_gem_runs_from_an_empty_gem_home
@@ -77,10 +106,29 @@ class TestGem < Minitest::Test
     assert_match(/io_uring.*\n.*libev/, run!(gem_home(home), *command, 'doctor'))
   end
 
+  def test_the_installed_web_server_answers
+    home = built(:gem)
+    command = [RbConfig.ruby, '-rpolyphony', '-rstringio', '-e', SERVE]
+    features, http1, http2 = run!(gem_home(home), *command, chdir: FOLDER).lines(chomp: true)
+    assert_equal 'HTTP/1.1 200 OK', http1
+    if features.start_with?('true') then assert_equal '[4]', http2 # SETTINGS
+    else assert_equal 'HTTP/1.1 505 HTTP Version Not Supported', http2
+    end
+  end
+
+  # What is left out says so.
+  def test_the_web_server_needs_neither_libnghttp2_nor_zlib
+    lib = built(:http)
+    output = run!({}, RbConfig.ruby, "-I#{lib}", '-rpolyphony', '-rstringio', '-e', SERVE, chdir: FOLDER)
+    assert_equal "false false\nHTTP/1.1 200 OK\nHTTP/1.1 505 HTTP Version Not Supported\n", output
+  end
+
   def test_the_gem_carries_no_built_or_foreign_file
     spec = Gem::Specification.load(File.join(ROOT, 'polyphony.gemspec'))
     assert_empty spec.files.grep(/\.(so|bundle|o|log|gem)\z|\Atest|\Avendor|\Atmp/)
     assert_includes spec.files, 'ext/polyphony/extconf.rb'
+    assert_includes spec.files, 'ext/polyphony_http/extconf.rb'
+    assert_includes spec.files, 'ext/build.rb'
     assert_includes spec.files, 'lib/polyphony.rb'
     assert_includes spec.files, 'LICENSE'
   end

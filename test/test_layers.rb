@@ -27,6 +27,7 @@ class TestLayers < Minitest::Test
     'extensions' => %w[core extensions version],
     'adapters'   => %w[polyphony core extensions adapters version],
     'http'       => %w[polyphony core extensions http version],
+    'handler'    => %w[http], # lib/rackup/handler and lib/rack/handler, where rackup looks for servers
     'tools'      => %w[polyphony core extensions tools version],
     'testing'    => %w[polyphony core extensions testing version],
     'scheduler'  => %w[core version],
@@ -53,6 +54,14 @@ class TestLayers < Minitest::Test
 
   def test_only_layer_2_defines_ruby_methods
     guilty = c_files.select { |file| layer(file) < 2 && code(file).match?(METHOD_DEFINITION) }
+    assert_empty guilty.map { |file| base(file) }
+  end
+
+  # So that it can be fuzzed: see test/fuzz.
+  def test_the_parsers_of_the_web_server_know_nothing_of_ruby
+    folder = File.join(ROOT, 'ext/polyphony_http')
+    plain = Dir["#{folder}/*.c"].reject { |file| base(file).match?(/\Aclass_|_ext\.c\z/) }
+    guilty = plain.select { |file| with_headers(file, folder).any? { |part| code(part).match?(/\bVALUE\b|<ruby/) } }
     assert_empty guilty.map { |file| base(file) }
   end
 
@@ -87,6 +96,15 @@ class TestLayers < Minitest::Test
     Dir["#{LIB}/**/*.rb"].sort
   end
 
+  # The file, and the headers of the same folder that it includes, and they include.
+  def with_headers(file, folder, seen = [])
+    return seen if seen.include?(file) || !File.exist?(file)
+
+    seen << file
+    includes(file, '"').each { |header| with_headers(File.join(folder, header), folder, seen) }
+    seen
+  end
+
   def base(file)
     File.basename(file)
   end
@@ -113,7 +131,7 @@ class TestLayers < Minitest::Test
       from = how == 'require_relative' ? File.dirname(file) : LIB
       File.expand_path(name, from).delete_suffix('.rb')
     end
-    paths.select { |path| path.match?(OURS) && !path.end_with?('polyphony_ext') }
+    paths.select { |path| path.match?(OURS) && !path.end_with?('_ext') }
   end
 
   # lib/polyphony/core/timer.rb and lib/polyphony/core.rb are 'core', lib/polyphony.rb 'polyphony'.

@@ -1,5 +1,6 @@
 /* echo_load.c - asks an echo server as fast as it answers.
- *   echo_load PORT CONNECTIONS SECONDS SERVER_PID
+ *   echo_load PORT CONNECTIONS SECONDS SERVER_PID [PATH]
+ * With a path, each message is a WebSocket frame, after a handshake at that path.
  * Each connection has one message of 64 bytes under way. When all have had an answer, and after a
  * warm-up of a quarter of the time, answers are counted. Every answer is compared with what was
  * sent. A connection which got no answer during the whole time is counted as starved.
@@ -18,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 64, EVENTS = 256, BUCKETS = 1 << 20 };   /* a bucket is one microsecond */
+enum { SIZE = 64, HEADER = 6, EVENTS = 256, BUCKETS = 1 << 20 };   /* a bucket is one microsecond */
 #define MOST_WAIT 5000000000LL         /* ns for the first answers */
 
 struct connection {
@@ -26,12 +27,14 @@ struct connection {
   uint32_t got;                        /* bytes of the answer under way */
   uint64_t answers;
   int64_t sent_at;
-  unsigned char message[SIZE];
+  unsigned char header[HEADER];        /* of a frame, masked with 0, which changes nothing */
+  unsigned char message[SIZE];         /* right behind it */
 };
 
 static uint32_t histogram[BUCKETS];
 static uint64_t answers;
 static int unanswered;                 /* connections that wait for their first answer */
+static uint32_t asked = SIZE, answered = SIZE;   /* bytes of a question and of its answer, headers included */
 
 static void need(int ok, const char *what) {
   if (ok) return;
@@ -47,10 +50,12 @@ static int64_t now(void) {
 }
 
 static void ask(struct connection *c) {
+  unsigned char *byte = &c->message[c->answers % SIZE];
+
   c->got = 0;
-  c->message[c->answers % SIZE]++;     /* so that an old answer does not pass for this one */
+  *byte = (*byte + 1) & 0x7f;          /* so that an old answer does not pass for this one; a text stays one */
   c->sent_at = now();
-  need(send(c->fd, c->message, SIZE, MSG_NOSIGNAL) == SIZE, "send");
+  need(send(c->fd, c->message + SIZE - asked, asked, MSG_NOSIGNAL) == asked, "send");
 }
 
 static void count_answer(struct connection *c) {
@@ -61,23 +66,48 @@ static void count_answer(struct connection *c) {
   if (c->answers++ == 0) unanswered--;
 }
 
+/* What the server has to send: a frame's header is shorter on the way back, as there is no mask. */
+static int as_expected(struct connection *c, const unsigned char *got, ssize_t n) {
+  unsigned char expected[HEADER + SIZE];
+  uint32_t header = answered - SIZE;
+
+  memcpy(expected, "\x81\x40", header);
+  memcpy(expected + header, c->message, SIZE);
+  return memcmp(got, expected + c->got, n) == 0;
+}
+
 static void take_answer(struct connection *c) {
-  unsigned char buffer[SIZE];
-  ssize_t n = recv(c->fd, buffer, SIZE - c->got, MSG_DONTWAIT);
+  unsigned char buffer[HEADER + SIZE];
+  ssize_t n = recv(c->fd, buffer, answered - c->got, MSG_DONTWAIT);
 
   if (n < 0 && errno == EAGAIN) return;
   need(n > 0, "recv");
-  if (memcmp(buffer, c->message + c->got, n)) {
+  if (!as_expected(c, buffer, n)) {
     fprintf(stderr, "the answer is not what was sent\n");
     exit(1);
   }
   c->got += n;
-  if (c->got < SIZE) return;
+  if (c->got < answered) return;
   count_answer(c);
   ask(c);
 }
 
-static void open_connection(struct connection *c, int epoll, int port) {
+/* Byte by byte: what comes behind the head belongs to the first answer. */
+static void shake_hands(int fd, const char *path, int port) {
+  char buffer[512];
+  int length = snprintf(buffer, sizeof(buffer),
+                        "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, port);
+  char last[4] = "";
+
+  need(send(fd, buffer, length, MSG_NOSIGNAL) == length, "send");
+  while (memcmp(last, "\r\n\r\n", 4)) {
+    memmove(last, last + 1, 3);
+    need(recv(fd, last + 3, 1, 0) == 1, "recv of the handshake");
+  }
+}
+
+static void open_connection(struct connection *c, int epoll, int port, const char *path) {
   struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
   struct epoll_event event = { .events = EPOLLIN, .data.ptr = c };
@@ -86,6 +116,8 @@ static void open_connection(struct connection *c, int epoll, int port) {
   need((c->fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0, "socket");
   need(connect(c->fd, (struct sockaddr *)&address, sizeof(address)) == 0, "connect");
   setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  if (path) shake_hands(c->fd, path, port);
+  memcpy(c->header, "\x81\xc0\0\0\0\0", HEADER);
   need(epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &event) == 0, "epoll_ctl");
   memset(c->message, 'a', SIZE);
 }
@@ -128,13 +160,14 @@ static unsigned percentile(double part) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 6) return 2;
   int port = atoi(argv[1]), count = atoi(argv[2]), pid = atoi(argv[4]), starved = 0;
   double seconds = atof(argv[3]);
   int epoll = epoll_create1(0);
   struct connection *all = calloc(count, sizeof(*all));
 
-  for (int i = 0; i < count; i++) open_connection(&all[i], epoll, port);
+  if (argc == 6) asked = SIZE + 6, answered = SIZE + 2;
+  for (int i = 0; i < count; i++) open_connection(&all[i], epoll, port, argv[5]);
   unanswered = count;
   for (int i = 0; i < count; i++) ask(&all[i]);
   double all_answered = run_until_all_answered(epoll);

@@ -10,7 +10,12 @@ module Bench
     TARGET = File.expand_path('../../tmp/bench/peers', __dir__)
     # The last ones that work on Ruby 3.1 (async 2.24 installs, but its reads ask for IO#timeout). For another:
     # BENCH_PEER_ASYNC=2.30.0
-    VERSIONS = { 'async' => '2.23.1' }.freeze
+    VERSIONS = { 'async' => '2.23.1', 'puma' => '8.0.2', 'falcon' => '0.51.1', 'iodine' => '0.7.60', 'itsi' => '0.2.27',
+                 'agoo' => '2.15.15', 'rack' => '3.1.16' }.freeze
+    # What a web server needs to run the application of bench/net/http.
+    RACK = %w[rack:3.1.16 rackup:2.3.1 sqlite3:1.7.3].freeze
+    COMPANIONS = Hash.new([].freeze).merge('rack' => RACK, 'puma' => RACK, 'falcon' => RACK, 'iodine' => RACK,
+                                           'itsi' => RACK, 'agoo' => RACK).freeze
 
     @homes = {}
 
@@ -48,7 +53,7 @@ module Bench
 
         FileUtils.mkdir_p(TARGET)
         draft = "#{home}.#{Process.pid}" # half a folder must not be taken for a whole one
-        command = %w[gem install --no-document --install-dir] + [draft, name, '--version', version(name)]
+        command = %w[gem install --no-document --install-dir] + [draft, "#{name}:#{version(name)}", *COMPANIONS[name]]
         output = IO.popen(clean, command, err: %i[child out], &:read)
         return [:failed, output.lines.last.to_s.strip] unless $?.success?
 

@@ -13,9 +13,11 @@ module Polyphony
     HELP = <<~TEXT
       usage: polyphony COMMAND
 
+        serve        a web server for a Rack application or a handler in a file: polyphony serve config.ru
         run          runs a Ruby script in a fiber, with Polyphony loaded: polyphony run script.rb
+        check        attacks a web server of yours with bad input: polyphony check http://127.0.0.1:8080/
         doctor       which drivers are compiled in, which one is used here, and why not another
-        help         this text
+        help         this text; polyphony COMMAND --help tells more
         --version    the version
 
       environment:
@@ -34,7 +36,9 @@ module Polyphony
     # @return [Integer] the exit status
     def run
       case @argv.first
+      when 'serve'                     then serve
       when 'run'                       then run_script
+      when 'check'                     then check
       when 'doctor'                    then doctor
       when '--version', '-v'           then tell("polyphony #{VERSION}")
       when nil, 'help', '--help', '-h' then tell(HELP)
@@ -63,6 +67,16 @@ module Polyphony
       return tell(Run::HELP) if run.help?
 
       exec(*run.command)
+    end
+
+    def serve
+      require_relative 'cli/serve'
+      Serve.new(@argv.drop(1), out: @out, err: @err).run
+    end
+
+    def check
+      require_relative 'cli/check'
+      Check.new(@argv.drop(1), out: @out, err: @err).run
     end
 
     def doctor

@@ -31,6 +31,7 @@ class TestExamples < Polyphony::TestCase
                          'error:       read 0 1 2, dropped 0'],
     'give_up' => ["team: worker failed with IOError\n" * 3 + 'top: team failed with Polyphony::TooManyRestarts',
                   "worker: connected at last\nattempts: 7"],
+    'https_server' => ['one.test: /CN=one.test says https://one.test/', "still connected: https://one.test/again\n", '10, for new connections 90'],
     'https_pages' => ["this is /0\nthis is /1\n", "this is /6\nthis is /8\n", 'given up: 1', /^most at a time: ([5-9]|1\d)$/],
     'parents_and_children' => ["quick: finished\nquick: cleaned up", 'broken: cleaned up',
                                "slow: told to stop\nslow: cleaned up",
@@ -40,6 +41,7 @@ class TestExamples < Polyphony::TestCase
     'questions' => ['[:deposit, "ann", 30]: 30', '[:withdraw, "ann", 100]: refused, ann has only 30',
                     '[:withdraw, "ann", 10]: 20', '"what is the weather like?": no answer in time',
                     ':audit: 20', '[:deposit, "bob", 1]: the bank is gone'],
+    'rack_app' => ["Hello from /there\nLOUDER PLEASE\n0 1 2 3 4 5 ", 'most at a time: 20'],
     'race' => ["  near is over\n  near: near answered\n  far is over\n",
                "  broken is over\n  good is over\n  slow is over\n  good answered\n",
                '  1 4 9 16 25 36 49 64 81, at most 3 at once'],
@@ -47,6 +49,8 @@ class TestExamples < Polyphony::TestCase
                   'greeter ended with "hello nobody"', 'greeter ended with "hello world"', 'the same fiber: false'],
     'shield' => ['after it: 100', 'a limit around it: over', 'and still: 100'],
     'signals' => ["configuration read again\n", 'waiting for requests', "request 1 done at level debug\nbye"],
+    'static_files' => ["200 text/html; charset=utf-8: <h1>Hello</h1>\nagain: 304\na part: 206 bytes 48888-48892/48893: 10000\n",
+                       /^compressed: \d{5} of 48893 bytes\na way out: 400\ntick 0, tick 1, tick 2$/],
     'storage' => ["[-] start\n[17] begin\n", '[17] read orders', "[18] end\n[-] stop\n"],
     'resource_pool' => ['query 0 answered', 'query 2 failed: connection lost', 'query 7 answered', 'connections made: 3',
                         /^no resource was free within 0.05 s/, /greedy1:.* has connection \d since 0\.\d+ s$/,
@@ -65,6 +69,8 @@ class TestExamples < Polyphony::TestCase
                    'an error:  nobody answers', 'idle time: received 01234, then silence'],
     'waiting_for_threads' => ['after 10 ms: nil', 'the sum:     42', 'ticked meanwhile: true', 'an error:    the disk is full',
                               "the worker:  did a job\nthe worker tidies up", 'a limit:     execution expired'],
+    'websocket_echo' => ["text:   grüße\nbinary: \"\\x00\\xFF\"\ncompressed: true\n", "bob heard: ann says hello\n", "cid left with 1001\n",
+                         'in the room: 0'],
     'worker_pool' => ['jobs done: 10', 'workers that did some: 3']
   }.freeze
   CHAT = %w[chat_demo chat_server].freeze

@@ -25,6 +25,16 @@ module Polyphony
         @time_limit = seconds if seconds
         @time_limit || (superclass.respond_to?(:time_limit) ? superclass.time_limit : 60)
       end
+
+      def run(...)
+        super
+      ensure
+        after_all
+      end
+
+      # When the tests of the class are over. Processes that were started for all of them end here: later tests
+      # wait for any child.
+      def after_all; end
     end
 
     def run
@@ -62,6 +72,11 @@ module Polyphony
     # Said first by a test that allocates too much for a collection at every allocation.
     def heavy
       skip 'takes too long under GC.stress' if GCPressure::MODE == 'stress'
+    end
+
+    # @return [Boolean] whether the size of a process tells what is in use: AddressSanitizer keeps what was freed
+    def size_tells?
+      !ENV['LD_PRELOAD'].to_s.include?('asan')
     end
 
     # Closes the IO after the test, if the test has not.

@@ -1,0 +1,326 @@
+/* class_http1_head.c - HTTP1::Head: the head of a request. Its bytes are copied once; Strings are made of
+ * them when they are asked for. */
+#include <string.h>
+#include "http1_ruby.h"
+#include "http1_scan.h"
+
+static VALUE cHead;
+static VALUE verbs[HTTP1_VERBS];        /* frozen Strings; registered */
+static VALUE names[HTTP1_NAMES];
+static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
+static VALUE empty_string, http_1_0, http_1_1, version_1_0, version_1_1;
+static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
+
+struct head {
+  struct http1_head head;               /* its fields.list is ours; limits is NULL */
+  uint32_t length;
+  char bytes[];                         /* then the list of fields */
+};
+
+static size_t head_memsize(const void *ptr) {
+  const struct head *head = ptr;
+  return sizeof(*head) + head->length + head->head.fields.count * sizeof(struct http1_field);
+}
+
+static const rb_data_type_t head_type = {
+  .wrap_struct_name = "Polyphony::HTTP::HTTP1::Head",
+  .function = { .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = head_memsize },
+  .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static size_t aligned(size_t size) { return (size + 7) & ~(size_t)7; }
+
+VALUE http1_head_new(const struct http1_head *parsed, const char *base) {
+  size_t list = parsed->fields.count * sizeof(struct http1_field), bytes = aligned(parsed->fields.pos);
+  struct head *head = ruby_xmalloc(sizeof(*head) + bytes + list);
+
+  head->head = *parsed;
+  head->head.limits = NULL;
+  head->length = parsed->fields.pos;
+  memcpy(head->bytes, base, head->length);
+  head->head.fields.list = (struct http1_field *)(head->bytes + bytes);
+  if (list) memcpy(head->head.fields.list, parsed->fields.list, list);
+  return TypedData_Wrap_Struct(cHead, &head_type, head);
+}
+
+static struct head *head_of(VALUE self) {
+  struct head *head = rb_check_typeddata(self, &head_type);
+  return head;
+}
+
+static VALUE string_at(const char *base, struct http1_span span) {
+  return rb_str_new(base + span.at, span.length);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* Folded on the stack if it is short, as all are but those of somebody who is playing. */
+static VALUE folded(const char *name, size_t length, const char *prefix, char (*fold)(char)) {
+  char small[128];
+  size_t skip = strlen(prefix);
+  VALUE room = 0;
+  char *text = skip + length <= sizeof(small) ? small : rb_alloc_tmp_buffer(&room, (long)(skip + length));
+
+  memcpy(text, prefix, skip);
+  for (size_t i = 0; i < length; i++) text[skip + i] = fold(name[i]);
+  VALUE string = rb_enc_interned_str(text, (long)(skip + length), rb_utf8_encoding());
+  if (room) rb_free_tmp_buffer(&room);
+  return string;
+}
+
+static char lower(char c) { return scan_lower(c); }
+static char env_letter(char c) { return c >= 'a' && c <= 'z' ? (char)(c & ~0x20) : c == '-' ? '_' : c; }
+
+static VALUE name_of(const struct http1_field *field, const char *base) {
+  if (field->known) return names[field->known];
+  return folded(base + field->name.at, field->name.length, "", lower);
+}
+
+static VALUE key_of(const struct http1_field *field, const char *base) {
+  if (field->known) return keys[field->known];
+  return folded(base + field->name.at, field->name.length, "HTTP_", env_letter);
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+static VALUE value_of(const struct http1_field *field, const char *base, const struct http1_span *host) {
+  return string_at(base, host && field->known == HTTP1_NAME_HOST ? *host : field->value);
+}
+
+static bool same_name_p(const char *a, const char *b, size_t length) {
+  for (size_t i = 0; i < length; i++) if (scan_lower(a[i]) != scan_lower(b[i])) return false;
+  return true;
+}
+
+/* Whether one of the fields before it has the same name. */
+static bool repeated_p(const struct http1_fields *fields, uint32_t index, const char *base) {
+  const struct http1_field *field = &fields->list[index];
+
+  for (uint32_t i = 0; i < index; i++) {
+    const struct http1_field *other = &fields->list[i];
+    if (other->known != field->known || other->name.length != field->name.length) continue;
+    if (field->known || same_name_p(base + other->name.at, base + field->name.at, field->name.length)) return true;
+  }
+  return false;
+}
+
+static void join(VALUE before, VALUE value, bool cookie) {
+  rb_str_cat(before, cookie ? "; " : ", ", 2);
+  rb_str_append(before, value);
+}
+
+/* What was in the Hash before us is replaced: it is not the client's to add to. */
+static void add(VALUE hash, VALUE key, VALUE value, const struct http1_fields *fields, uint32_t index, const char *base) {
+  if (repeated_p(fields, index, base))
+    join(rb_hash_aref(hash, key), value, fields->list[index].known == HTTP1_NAME_COOKIE);
+  else rb_hash_aset(hash, key, value);
+}
+
+VALUE http1_fields_hash(const struct http1_fields *fields, const char *base, const struct http1_span *host) {
+  VALUE hash = rb_hash_new();
+
+  for (uint32_t i = 0; i < fields->count; i++) {
+    const struct http1_field *field = &fields->list[i];
+    add(hash, name_of(field, base), value_of(field, base, host), fields, i, base);
+  }
+  return hash;
+}
+
+static const struct http1_span *host_instead(const struct head *head) {
+  return head->head.absolute ? &head->head.host : NULL;
+}
+
+static VALUE Head_headers(VALUE self) {
+  struct head *head = head_of(self);
+  VALUE hash = http1_fields_hash(&head->head.fields, head->bytes, host_instead(head));
+
+  RB_GC_GUARD(self);                    /* head */
+  return hash;
+}
+
+static bool named_p(const struct http1_field *field, const char *base, const char *name, size_t length,
+                    uint32_t known) {
+  if (field->known || known) return field->known == known;
+  return field->name.length == length && same_name_p(base + field->name.at, name, length);
+}
+
+/* One field, without making a Hash of all. */
+static VALUE Head_field(VALUE self, VALUE name) {
+  struct head *head = head_of(self);
+  VALUE found = Qnil;
+  StringValue(name);
+  const char *text = RSTRING_PTR(name);
+  size_t length = (size_t)RSTRING_LEN(name);
+  uint32_t known = http1_name_find(text, length);
+
+  for (uint32_t i = 0; i < head->head.fields.count; i++) {
+    const struct http1_field *field = &head->head.fields.list[i];
+    if (!named_p(field, head->bytes, text, length, known)) continue;
+    VALUE value = value_of(field, head->bytes, host_instead(head));
+    if (NIL_P(found)) found = value;
+    else join(found, value, known == HTTP1_NAME_COOKIE);
+  }
+  RB_GC_GUARD(name);                    /* text */
+  RB_GC_GUARD(self);
+  return found;
+}
+
+/* ---- the env of Rack ------------------------------------------------------------------------ */
+
+static bool underscore_p(const struct http1_field *field, const char *base) {
+  return !field->known && memchr(base + field->name.at, '_', field->name.length);
+}
+
+/* X_Forwarded_For has the same key as X-Forwarded-For, which a proxy in front of us may have set or
+ * removed: what is spelled with a dash wins, and what frames or routes a message has no second spelling. */
+static void fill_underscored(const struct head *head, VALUE env) {
+  const struct http1_fields *fields = &head->head.fields;
+
+  for (uint32_t i = 0; i < fields->count; i++) {
+    const struct http1_field *field = &fields->list[i];
+    if (!underscore_p(field, head->bytes)) continue;
+    char dashed[64];
+    if (field->name.length > sizeof(dashed)) continue;
+    for (uint32_t j = 0; j < field->name.length; j++) {
+      char c = head->bytes[field->name.at + j];
+      dashed[j] = c == '_' ? '-' : c;
+    }
+    uint32_t known = http1_name_find(dashed, field->name.length);
+    if (known && !http1_trailer_p(&(struct http1_field){ .known = known })) continue;
+    VALUE key = key_of(field, head->bytes);
+    if (rb_hash_lookup2(env, key, Qundef) == Qundef)
+      rb_hash_aset(env, key, string_at(head->bytes, field->value));
+  }
+}
+
+static void fill_fields(const struct head *head, VALUE env) {
+  const struct http1_fields *fields = &head->head.fields;
+  const struct http1_span *host = host_instead(head);
+
+  for (uint32_t i = 0; i < fields->count; i++) {
+    const struct http1_field *field = &fields->list[i];
+    if (fields->underscores && underscore_p(field, head->bytes)) continue;
+    add(env, key_of(field, head->bytes), value_of(field, head->bytes, host), fields, i, head->bytes);
+  }
+  if (fields->underscores) fill_underscored(head, env);
+}
+
+/* The port is all digits, behind a colon; an address with colons stands in [ ]. */
+static void fill_server(const struct head *head, VALUE env) {
+  const char *host = head->bytes + head->head.host.at, *end = host + head->head.host.length, *stop = end;
+
+  if (host == end) return;
+  while (stop > host && scan_is(stop[-1], SCAN_DIGIT)) stop--;
+  if (stop == host || stop[-1] != ':') stop = end + 1;
+  rb_hash_aset(env, key_server_name, rb_str_new(host, stop - 1 - host));
+  if (stop < end) rb_hash_aset(env, key_server_port, rb_str_new(stop, end - stop));
+}
+
+static VALUE path_of(const struct head *head) {
+  const struct http1_span path = head->head.path;
+  return path.length ? string_at(head->bytes, path) : rb_str_new_cstr("/");
+}
+
+/* Of an absolute target only what is behind the host: the rest is in Host's place. */
+static VALUE Head_target(VALUE self) {
+  struct head *head = head_of(self);
+
+  if (!head->head.absolute) return string_at(head->bytes, head->head.target);
+  VALUE target = path_of(head);
+  if (!head->head.has_query) return target;
+  rb_str_cat(target, "?", 1);
+  return rb_str_cat(target, head->bytes + head->head.query.at, head->head.query.length);
+}
+
+static VALUE Head_fill_env(VALUE self, VALUE env) {
+  struct head *head = head_of(self);
+
+  Check_Type(env, T_HASH);
+  rb_hash_aset(env, key_method, verbs[head->head.verb]);
+  rb_hash_aset(env, key_path, path_of(head));
+  rb_hash_aset(env, key_uri, Head_target(self));
+  rb_hash_aset(env, key_query, head->head.query.length ? string_at(head->bytes, head->head.query) : empty_string);
+  rb_hash_aset(env, key_protocol, head->head.minor ? http_1_1 : http_1_0);
+  fill_server(head, env);
+  fill_fields(head, env);
+  RB_GC_GUARD(self);
+  return env;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+static VALUE Head_verb(VALUE self) { return verbs[head_of(self)->head.verb]; }
+static VALUE Head_version(VALUE self) { return head_of(self)->head.minor ? version_1_1 : version_1_0; }
+static VALUE Head_path(VALUE self) { return path_of(head_of(self)); }
+static VALUE Head_asterisk_p(VALUE self) { return head_of(self)->head.asterisk ? Qtrue : Qfalse; }
+static VALUE Head_upgrade_p(VALUE self) { return head_of(self)->head.upgrade ? Qtrue : Qfalse; }
+
+/* Whether it asks for another protocol, or for nothing in particular. */
+static VALUE Head_special_p(VALUE self) {
+  const struct http1_head *head = &head_of(self)->head;
+  return head->upgrade || head->asterisk ? Qtrue : Qfalse;
+}
+
+static VALUE Head_query(VALUE self) {
+  struct head *head = head_of(self);
+  return head->head.has_query ? string_at(head->bytes, head->head.query) : Qnil;
+}
+
+static VALUE Head_host(VALUE self) {
+  struct head *head = head_of(self);
+  return head->head.host.length ? string_at(head->bytes, head->head.host) : Qnil;
+}
+
+static VALUE literal(const char *text) {
+  VALUE string = rb_enc_interned_str_cstr(text, rb_utf8_encoding());
+
+  rb_gc_register_mark_object(string);
+  return string;
+}
+
+static VALUE env_key(const char *name) {
+  bool bare = strcmp(name, "content-length") == 0 || strcmp(name, "content-type") == 0;
+  VALUE key = folded(name, strlen(name), bare ? "" : "HTTP_", env_letter);
+
+  rb_gc_register_mark_object(key);
+  return key;
+}
+
+static void make_literals(void) {
+  for (int i = 1; i < HTTP1_VERBS; i++) verbs[i] = literal(http1_verbs[i]);
+  for (int i = 1; i < HTTP1_NAMES; i++) {
+    names[i] = literal(http1_names[i]);
+    keys[i] = env_key(http1_names[i]);
+  }
+  empty_string = literal("");
+  http_1_0 = literal("HTTP/1.0");
+  http_1_1 = literal("HTTP/1.1");
+  version_1_0 = literal("1.0");
+  version_1_1 = literal("1.1");
+  key_method = literal("REQUEST_METHOD");
+  key_path = literal("PATH_INFO");
+  key_uri = literal("REQUEST_URI");
+  key_query = literal("QUERY_STRING");
+  key_protocol = literal("SERVER_PROTOCOL");
+  key_server_name = literal("SERVER_NAME");
+  key_server_port = literal("SERVER_PORT");
+}
+
+void Init_http1_head(void) {
+  make_literals();
+  cHead = rb_define_class_under(cHTTP1, "Head", rb_cObject);
+  rb_gc_register_mark_object(cHead);
+  rb_undef_alloc_func(cHead);
+  rb_define_method(cHead, "verb", Head_verb, 0);
+  rb_define_method(cHead, "target", Head_target, 0);
+  rb_define_method(cHead, "path", Head_path, 0);
+  rb_define_method(cHead, "query", Head_query, 0);
+  rb_define_method(cHead, "version", Head_version, 0);
+  rb_define_method(cHead, "host", Head_host, 0);
+  rb_define_method(cHead, "asterisk?", Head_asterisk_p, 0);
+  rb_define_method(cHead, "upgrade?", Head_upgrade_p, 0);
+  rb_define_method(cHead, "special?", Head_special_p, 0);
+  rb_define_method(cHead, "headers", Head_headers, 0);
+  rb_define_method(cHead, "[]", Head_field, 1);
+  rb_define_method(cHead, "fill_env", Head_fill_env, 1);
+}

@@ -1,0 +1,28 @@
+/* http1_ruby.h - what the Ruby faces of HTTP/1 share. */
+#ifndef POLYPHONY_HTTP1_RUBY_H
+#define POLYPHONY_HTTP1_RUBY_H
+
+#include "http1.h"
+#include "polyphony_http.h"
+
+extern VALUE cHTTP1;                  /* Polyphony::HTTP::HTTP1 */
+
+void Init_http1_head(void);
+void Init_http1_parser(void);
+void Init_http1_response(void);
+
+/* A copy of what was parsed, which lives as long as somebody asks for it. */
+VALUE http1_head_new(const struct http1_head *head, const char *base);
+/* The fields as a Hash. host: takes the place of Host's value, unless it is NULL. */
+VALUE http1_fields_hash(const struct http1_fields *fields, const char *base, const struct http1_span *host);
+/* What an answer has to know about its request, and what it decides. */
+struct http1_reply {
+  uint8_t minor;                        /* of the request's version */
+  bool keep_alive;                      /* whether the connection stays open */
+  bool chunked;                         /* whether the body is sent in chunks */
+};
+struct http1_reply *http1_reply_of(VALUE parser);
+/* Raises BadRequest. */
+NORETURN(void http1_refuse(const struct http1_fault *fault));
+
+#endif

@@ -1,0 +1,14 @@
+/* polyphony_http.h - what the files that speak Ruby share: class_*.c and polyphony_http_ext.c.
+ * All the other files of this folder are plain C: no ruby.h, so that they can be fuzzed. */
+#ifndef POLYPHONY_HTTP_H
+#define POLYPHONY_HTTP_H
+
+#include <stdbool.h>
+#include <ruby.h>
+#include <ruby/encoding.h>
+
+extern VALUE mHTTP; /* Polyphony::HTTP */
+
+void Init_http2_session(void); /* defines HTTP2 if there is libnghttp2 */
+
+#endif

@@ -1,0 +1,411 @@
+# frozen_string_literal: true
+
+module Polyphony
+  module HTTP
+    # HTTP/1.0 and 1.1 on a connection (RFC 9112): one request after the other, in the connection's fiber.
+    # While a request is being handled nothing is read but its body.
+    class HTTP1
+      # So many requests that came together are answered before others get their turn.
+      TURN = 16
+      # What a handler has not read of a body is read and thrown away, if it is no more than this.
+      MOST_UNREAD = 262_144
+      # Bodies are received in pieces up to this size.
+      PIECE = 65_536
+      # How long we wait for the client to read our last words and close, before we do.
+      LINGER = 1
+      # Requests of a connection, if there is no limit.
+      UNLIMITED = 1 << 61
+      private_constant :UNLIMITED, :TURN, :MOST_UNREAD, :PIECE, :LINGER
+      private_constant :Parser, :Head # written in C
+
+      # @return [Connection]
+      attr_reader :connection
+      # @return [Request, nil] the one that is being handled
+      attr_reader :request
+      # @return [Float, nil] until when the first head has to be here, if its time began before we were asked to #run
+      # @!visibility private
+      attr_writer :deadline
+
+      # @param connection [Connection]
+      # @param buffer [String] what came already
+      def initialize(connection, buffer)
+        @connection = connection
+        @server = connection.server
+        @limits = connection.limits
+        @transport = connection.transport
+        @plain = @transport.instance_of?(Transport) # what is received from the kernel is what was sent
+        @buffer = buffer
+        @parser = Parser.new(@limits)
+        @left = @limits.requests || UNLIMITED # how many may still come
+        @patience = @limits.header_time
+        @keep_alive = @limits.keep_alive
+        @in_a_row = 0
+        @deadline = nil
+        @draining = @server.draining?
+        @idle = @broken = @gone_over = @expected = @writing = false
+        @turns = @reading_turns = nil # fibers that wait to write, and to read
+        @readers = 0 # fibers that read
+        @reader = nil # the one whose turn it is
+        @waited = @received = 0
+        @request = nil
+      end
+
+      # Serves until the connection is to be closed.
+      def run
+        nil while serve
+      rescue BadRequest => e
+        refuse(e)
+      end
+
+      # Waits for the first bytes of a request.
+      # @return [Boolean] whether some are there
+      def await_bytes
+        return true unless @buffer.empty?
+
+        @idle = true
+        patience = @draining ? @limits.drain_idle : @patience
+        count = @plain ? @transport.fill(@buffer, patience, Transport::FIRST_READ) : @transport.fill_later(@buffer, patience)
+        @idle = false
+        count ? true : false
+      end
+
+      # The next answer is the last, and says so: see Connection#drain. If one has begun, it is the one after it.
+      def drain
+        @draining = true
+        @parser.close if @request && !@request.answered?
+      end
+
+      # Ends if nothing is going on.
+      def close_idle
+        @transport.close_read if @idle
+      end
+
+      # @return [Integer, nil] changes with each request; nil while one is being handled
+      # @!visibility private
+      def __progress
+        @request ? nil : @left
+      end
+
+      # --- for Request --------------------------------------------------------------------------
+
+      # @return [Parser]
+      # @!visibility private
+      attr_reader :parser
+
+      # @return [String, nil] the next piece of the body; nil at its end
+      # @raise [BadRequest, ClientGone]
+      # @!visibility private
+      def read_body
+        reading do
+          while (piece = @parser.body(@buffer)) == false
+            say_continue if @expected
+            piece = await_piece and break
+          end
+          @expected = false # it came without our saying so
+          piece
+        end
+      end
+
+      # Receives a part of the body straight into what the handler reads into.
+      # @param string [String] binary; is appended to
+      # @param most [Integer] bytes
+      # @return [Integer, nil] how many came; nil if the next piece does not come that way
+      # @raise [BadRequest, ClientGone]
+      # @!visibility private
+      def read_into(string, most)
+        reading do
+          left = @plain && @parser.left
+          next if !left || @parser.rest?(@buffer)
+
+          say_continue if @expected
+          await_body(string, left < most ? left : most).tap { |count| @parser.took(count) }
+        end
+      end
+
+      # Fibers that write at the same time take turns. A write that was cut short, by whatever, may have left a
+      # part behind: nothing that follows could be understood.
+      # @!visibility private
+      def write(string)
+        wait_for_turn if @writing || @broken
+        @writing = true
+        begin
+          @transport.write(string)
+        rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised again
+          cut_short(e)
+        end
+        @writing = false
+        @turns&.wake
+      end
+
+      # @!visibility private
+      def write_all(*strings)
+        in_turn { @transport.write(*strings) }
+      end
+
+      # @param before [String, nil] goes in front of the part of the file
+      # @param behind [String, nil]
+      # @!visibility private
+      def write_file(file, offset, length, before = nil, behind = nil)
+        in_turn do
+          @transport.write(before) if before
+          @transport.write_file(file, offset, length)
+          @transport.write(behind) if behind
+        end
+      end
+
+      # An answer has begun: what is left of the request's body may be more than is worth reading.
+      # @!visibility private
+      def answering
+        @parser.close if @expected || (@parser.left || 0) > MOST_UNREAD
+      end
+
+      # The answer cannot be ended as it should be. Unless the client counts bytes or chunks, only a reset tells.
+      # @!visibility private
+      def break_off(reset)
+        @broken = true
+        @parser.close
+        @transport.reset if reset
+      end
+
+      # Leaves HTTP.
+      # @return [Stream]
+      # @!visibility private
+      def go_over
+        @gone_over = true
+        @parser.close
+        Stream.new(@transport, @parser.rest(@buffer))
+      end
+
+      private
+
+      # Fibers that read at the same time take turns: what one has received decides how much is left for the next.
+      def reading
+        @readers += 1
+        (@reading_turns ||= WaitList.new).park while @reader
+        @reader = Fiber.current
+        yield
+      rescue BadRequest, ClientGone
+        @parser.close
+        raise
+      ensure
+        @readers -= 1
+        @reader = nil if @reader.equal?(Fiber.current)
+        @reading_turns&.wake unless @reader
+      end
+
+      def wait_for_turn
+        (@turns ||= WaitList.new).park while @writing
+        raise ClientGone, 'the answer was broken off' if @broken
+      end
+
+      # What #write does, which has no block to call: every small answer goes through it.
+      def in_turn
+        wait_for_turn if @writing || @broken
+        @writing = true
+        begin
+          yield
+        rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised again
+          cut_short(e)
+        end
+        @writing = false
+        @turns&.wake
+      end
+
+      def cut_short(error)
+        break_off(error.is_a?(TooSlow))
+        @writing = false
+        @turns&.wake_all
+        raise error
+      end
+
+      # @return [Boolean] whether another request may follow
+      def serve
+        head = next_head or return false
+        @parser.close if @draining || (@left -= 1) < 1
+        return serve_special(head) if head.special?
+
+        handle(head)
+      end
+
+      # @return [Boolean] as serve
+      def handle(head)
+        if (body = @parser.body?)
+          @expected = @parser.expect?
+          @waited = @received = 0
+        end
+        @request = request = Request.new(self, head, body)
+        @server.handle(request)
+        return false if @gone_over || @broken || @readers.positive? # who reads on must not get what comes next
+        return close_gently unless request.finished?
+
+        body && @parser.body? ? skip_body : again?
+      ensure
+        @request = nil
+      end
+
+      # What asks for another protocol, or for nothing in particular.
+      def serve_special(head)
+        return handle(head) unless head.asterisk? || http2?(head)
+        return offer_http2(head) unless head.asterisk?
+
+        @expected = @parser.expect?
+        @waited = @received = 0
+        Request.new(self, head, @parser.body?).respond(nil, 'allow' => Status::ALLOW)
+        @parser.body? ? skip_body : again?
+      end
+
+      def again?
+        if @parser.keep_alive? && !@broken
+          @patience = @keep_alive
+          return true
+        end
+
+        linger unless @broken || @buffer.empty?
+        false
+      end
+
+      # --- heads --------------------------------------------------------------------------------
+
+      # @return [Head, nil]
+      def next_head
+        if @buffer.empty?
+          return unless await_bytes
+        else
+          let_others
+        end
+        head = @parser.head(@buffer) or return rest_of_head
+        @deadline = nil
+        head
+      end
+
+      # Requests that came together must not keep everybody else waiting.
+      def let_others
+        @in_a_row += 1
+        return if @in_a_row < TURN
+
+        @in_a_row = 0
+        snooze
+      end
+
+      def rest_of_head
+        deadline = @deadline || (Clock.now + @limits.header_time)
+        @deadline = nil
+        loop do
+          left = deadline - Clock.now
+          count = left.positive? && @transport.fill(@buffer, left)
+          raise TooSlow, "the head of a request took longer than #{@limits.header_time} s" if count == false
+          return if count.nil?
+
+          head = @parser.head(@buffer) and return head
+        end
+      end
+
+      # --- bodies -------------------------------------------------------------------------------
+
+      def say_continue
+        @expected = false
+        write("HTTP/1.1 100 Continue\r\n\r\n") unless @request.answered?
+      end
+
+      # A body that has a length can be received into what the handler gets, a good deal at once; it is not
+      # copied then. Others come through the buffer.
+      # @return [String, nil]
+      def await_piece
+        left = @plain && @parser.left
+        unless left
+          await_body(@buffer, Transport::READ_SIZE)
+          return
+        end
+
+        size = left < PIECE ? left : PIECE
+        piece = String.new(capacity: size)
+        @parser.took(await_body(piece, size))
+        piece
+      end
+
+      # Slow is who had to be waited for longer than the grace and the time that what came may take.
+      # @return [Integer] how many bytes came
+      def await_body(into, size)
+        patience = @limits.body_grace + (@received / @limits.body_rate) - @waited
+        slow unless patience.positive?
+        began = Clock.now
+        count = @plain ? @transport.fill(into, patience, size) : @transport.fill(into, patience)
+        slow if count == false
+        raise ClientGone, 'the client closed in the middle of a body' if count.nil?
+
+        @waited += Clock.now - began
+        @received += count
+        count
+      end
+
+      def slow
+        raise TooSlow, "a body came slower than #{@limits.body_rate} bytes a second"
+      end
+
+      # The handler has not read all of it, so that the next request is behind the rest.
+      def skip_body
+        return close_gently unless @parser.keep_alive? && !@broken && !@expected
+
+        rest = 0
+        while (piece = read_body)
+          return close_gently if (rest += piece.bytesize) > MOST_UNREAD
+        end
+        again?
+      rescue BadRequest => e # it was answered already
+        @connection.refuse(e)
+        close_gently
+      rescue ClientGone
+        false
+      end
+
+      # --- the end ------------------------------------------------------------------------------
+
+      def refuse(error)
+        @connection.refuse(error)
+        @parser.close
+        body = "#{Status::PHRASES[error.status]}\n"
+        headers = { 'content-type' => 'text/plain' }
+        headers['allow'] = Status::ALLOW if error.status == 405
+        @transport.write(@parser.answer(error.status, headers, body.bytesize, body))
+        linger
+      rescue ClientGone, TooSlow
+        nil
+      end
+
+      def close_gently
+        linger unless @broken
+        false
+      end
+
+      # Closing while bytes come would make the kernel send a reset, which can overtake our answer.
+      def linger
+        @transport.close_write
+        deadline = Clock.now + LINGER
+        while (left = deadline - Clock.now).positive?
+          @buffer.clear
+          break unless @transport.fill(@buffer, left)
+        end
+      rescue ClientGone
+        nil
+      end
+
+      # --- HTTP/2 -------------------------------------------------------------------------------
+
+      # A request with a body would have to be read first.
+      def http2?(head)
+        HTTP.http2? && @transport.scheme == 'http' && !@parser.body? && HTTP2.settings(head) &&
+          head['upgrade'].to_s.downcase.split(/[ \t]*,[ \t]*/).include?('h2c')
+      end
+
+      def offer_http2(head)
+        request = Request.new(self, head, false)
+        http2 = HTTP2.new(@connection, @parser.rest(@buffer), upgrade: request) # refuses settings that are none
+        @transport.write(@parser.info(101, { 'upgrade' => 'h2c' }))
+        @connection.__switch(http2)
+        false
+      end
+    end
+  end
+end
+
+require 'polyphony/http/http1/request'

@@ -1,0 +1,102 @@
+# frozen_string_literal: true
+
+require 'stringio'
+
+module Polyphony
+  module HTTP
+    class RackHandler
+      # Makes the +env+ of each request. What is the same for all requests of a connection is made once; the
+      # names and values of a request are filled in by its protocol (Request#__fill_env).
+      class Environment
+        EMPTY_INPUT = EmptyInput.new.freeze
+        DEFAULT_PORTS = { 'http' => '80', 'https' => '443' }.freeze
+        # Places for what every request has: a Hash that has to grow while it is filled costs more.
+        PLACES = %w[
+          REQUEST_METHOD PATH_INFO SERVER_PROTOCOL REQUEST_URI rack.input rack.response_finished polyphony.request
+        ].to_h { |name| [name, nil] }.freeze
+        UPGRADE_LIST = /\s*,\s*/.freeze
+        private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
+
+        # The part of a connection; of +owner+, because a connection can be served by several applications.
+        Base = Struct.new(:owner, :env, :http2)
+        private_constant :Base
+
+        # @param rack2 [Boolean]
+        # @param rewindable [Boolean]
+        # @param errors [IO]
+        # @param multiprocess [Boolean]
+        # @param early_hints [:http2, Boolean]
+        # @param extra [Hash]
+        def initialize(rack2:, rewindable:, errors:, multiprocess:, early_hints:, extra:)
+          @rack2 = rack2
+          @early_hints = early_hints
+          @input_class = rewindable ? RewindableInput : Input
+          @common = {
+            'SCRIPT_NAME' => '', 'QUERY_STRING' => '', 'GATEWAY_INTERFACE' => 'CGI/1.2',
+            'SERVER_SOFTWARE' => "polyphony #{VERSION}", 'rack.errors' => errors, 'rack.hijack?' => true
+          }
+          @common.merge!(rack2_env(multiprocess)) if rack2
+          @common.merge!(extra)
+        end
+
+        # @param request [Request]
+        # @return [Hash]
+        def for(request)
+          connection = request.connection
+          base = connection.app_data
+          base = connection.app_data = base_for(connection, request.version == '2') unless base.is_a?(Base) && base.owner.equal?(self)
+          env = base.env.dup
+          request.__fill_env(env)
+          env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
+          without_host(env, connection) unless env.key?('HTTP_HOST')
+          env['rack.input'] = @input_class.new(request) if request.body?
+          env['rack.response_finished'] = []
+          env['polyphony.request'] = request
+          base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
+          env
+        end
+
+        private
+
+        def rack2_env(multiprocess)
+          { 'rack.version' => ::Rack::VERSION, 'rack.multithread' => true, 'rack.multiprocess' => multiprocess,
+            'rack.run_once' => false }
+        end
+
+        # The scheme is that of the connection: in HTTP/2 a client can name any.
+        def base_for(connection, http2)
+          scheme = connection.transport.scheme
+          env = PLACES.merge(@common).merge!('rack.url_scheme' => scheme, 'REMOTE_ADDR' => connection.peer || '127.0.0.1')
+          env['REMOTE_PORT'] = connection.peer_port.to_s if connection.peer_port
+          env['HTTPS'] = 'on' if scheme == 'https'
+          env['SERVER_NAME'] = 'localhost'
+          env['SERVER_PORT'] = DEFAULT_PORTS[scheme]
+          env['rack.input'] = EMPTY_INPUT
+          Base.new(self, env, http2)
+        end
+
+        # A client of HTTP/1.0 need not say whom it wants to speak to: then it is our own address.
+        def without_host(env, connection)
+          match = connection.listener.address.match(%r{\Ahttps?://(\[[^\]]+\]|[^:]+):(\d+)\z}) or return
+          env['SERVER_NAME'] = match[1]
+          env['SERVER_PORT'] = match[2]
+        end
+
+        def http1_hooks(env, request)
+          env['rack.hijack'] = Hijack.new(request, env)
+          env['rack.early_hints'] = EarlyHints.new(request) if @early_hints == true
+          upgrade = env['HTTP_UPGRADE'] or return
+          env['rack.protocol'] = upgrade.split(UPGRADE_LIST) if request.version == '1.1'
+        end
+
+        # Nobody can have a connection for himself; Rack 2 knows no half of a hijack.
+        def http2_hooks(env, request)
+          env['rack.hijack?'] = false if @rack2
+          env['rack.early_hints'] = EarlyHints.new(request) if @early_hints
+          protocol = request.protocol
+          env['rack.protocol'] = [protocol] if protocol
+        end
+      end
+    end
+  end
+end

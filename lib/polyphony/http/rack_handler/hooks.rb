@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+module Polyphony
+  module HTTP
+    class RackHandler
+      # +rack.early_hints+ of a request.
+      class EarlyHints
+        # @param request [Request]
+        def initialize(request)
+          @request = request
+        end
+
+        # Sends 103. Too late is no error: it was only a hint.
+        # @param headers [Hash{String => String, Array<String>}]
+        # @return [nil]
+        def call(headers)
+          @request.early_hints(headers.transform_values { |value| values(value) }) unless @request.answered?
+          nil
+        end
+
+        private
+
+        # Rack 2 has several values in one String.
+        def values(value)
+          value.is_a?(String) && value.include?("\n") ? value.split("\n") : value
+        end
+      end
+
+      # +rack.hijack+ of a request: hands out the connection.
+      class Hijack
+        # @param request [Request]
+        # @param env [Hash] gets +rack.hijack_io+
+        def initialize(request, env)
+          @request = request
+          @env = env
+        end
+
+        # The socket itself, if nothing was read from it that is not ours, and if it is a socket. Else one that
+        # does what the other would.
+        # @return [IO] for the caller to close
+        def call
+          @io ||= @env['rack.hijack_io'] = take
+        end
+
+        # Waits until what we carry has been carried.
+        # @!visibility private
+        def __wait
+          @pump.wait if defined?(@pump)
+        end
+
+        private
+
+        def take
+          stream = @request.hijack
+          socket = stream.detach
+          return socket if socket
+
+          @pump = Pump.new(stream).start
+          @pump.socket
+        end
+      end
+    end
+  end
+end
