@@ -10,10 +10,14 @@ static VALUE names[HTTP1_NAMES];
 static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
 static VALUE empty_string, http_1_0, http_1_1, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
+static VALUE key_finished, key_request;
 
 struct head {
   struct http1_head head;               /* its fields.list is ours; limits is NULL */
   uint32_t length;
+  uint32_t sent;                        /* bytes of the body of a plain answer, and its status; see http1_head_answered */
+  int status;
+  bool usual;                           /* whether its env needs nothing more */
   char bytes[];                         /* then the list of fields */
 };
 
@@ -37,6 +41,8 @@ VALUE http1_head_new(const struct http1_head *parsed, const char *base) {
   head->head = *parsed;
   head->head.limits = NULL;
   head->length = parsed->fields.pos;
+  head->sent = head->status = 0;
+  head->usual = false;
   memcpy(head->bytes, base, head->length);
   head->head.fields.list = (struct http1_field *)(head->bytes + bytes);
   if (list) memcpy(head->head.fields.list, parsed->fields.list, list);
@@ -46,6 +52,15 @@ VALUE http1_head_new(const struct http1_head *parsed, const char *base) {
 static struct head *head_of(VALUE self) {
   struct head *head = rb_check_typeddata(self, &head_type);
   return head;
+}
+
+enum http1_verb http1_head_verb(VALUE self) { return head_of(self)->head.verb; }
+
+void http1_head_answered(VALUE self, int status, uint32_t size) {
+  struct head *head = head_of(self);
+
+  head->status = status;
+  head->sent = size;
 }
 
 static VALUE string_at(const char *base, struct http1_span span) {
@@ -167,6 +182,10 @@ static VALUE Head_field(VALUE self, VALUE name) {
 
 /* ---- the env of Rack ------------------------------------------------------------------------ */
 
+static bool named_proxy_p(const struct http1_field *field, const char *base) {
+  return field->name.length == 5 && same_name_p(base + field->name.at, "proxy", 5);
+}
+
 static bool underscore_p(const struct http1_field *field, const char *base) {
   return !field->known && memchr(base + field->name.at, '_', field->name.length);
 }
@@ -193,15 +212,21 @@ static void fill_underscored(const struct head *head, VALUE env) {
   }
 }
 
-static void fill_fields(const struct head *head, VALUE env) {
+/* Proxy is a header of the client's; programs take HTTP_PROXY for a setting (CVE-2016-5385). */
+static void fill_fields(struct head *head, VALUE env) {
   const struct http1_fields *fields = &head->head.fields;
   const struct http1_span *host = host_instead(head);
+  bool named = false, upgrade = false;
 
   for (uint32_t i = 0; i < fields->count; i++) {
     const struct http1_field *field = &fields->list[i];
+    if (field->known == HTTP1_NAME_HOST) named = true;
+    else if (field->known == HTTP1_NAME_UPGRADE) upgrade = true;
+    else if (!field->known && named_proxy_p(field, head->bytes)) continue;
     if (fields->underscores && underscore_p(field, head->bytes)) continue;
     add(env, key_of(field, head->bytes), value_of(field, head->bytes, host), fields, i, head->bytes);
   }
+  head->usual = named && !upgrade;
   if (fields->underscores) fill_underscored(head, env);
 }
 
@@ -232,33 +257,47 @@ static VALUE Head_target(VALUE self) {
   return rb_str_cat(target, head->bytes + head->head.query.at, head->head.query.length);
 }
 
-static VALUE Head_fill_env(VALUE self, VALUE env) {
+/* env(template, request) => Hash. The template is that of a GET of HTTP/1.1 without a query, which most are: what it
+ * says is not said again, for each entry costs as much as the parsing of a short head. */
+static VALUE Head_env(VALUE self, VALUE template, VALUE request) {
   struct head *head = head_of(self);
 
-  Check_Type(env, T_HASH);
-  rb_hash_aset(env, key_method, verbs[head->head.verb]);
+  Check_Type(template, T_HASH);
+  VALUE env = rb_hash_dup(template);
+  if (head->head.verb != HTTP1_VERB_GET) rb_hash_aset(env, key_method, verbs[head->head.verb]);
   rb_hash_aset(env, key_path, path_of(head));
   rb_hash_aset(env, key_uri, Head_target(self));
-  rb_hash_aset(env, key_query, head->head.query.length ? string_at(head->bytes, head->head.query) : empty_string);
-  rb_hash_aset(env, key_protocol, head->head.minor ? http_1_1 : http_1_0);
+  if (head->head.query.length) rb_hash_aset(env, key_query, string_at(head->bytes, head->head.query));
+  if (!head->head.minor) rb_hash_aset(env, key_protocol, http_1_0);
   fill_server(head, env);
   fill_fields(head, env);
+  rb_hash_aset(env, key_finished, rb_ary_new());
+  rb_hash_aset(env, key_request, request);
   RB_GC_GUARD(self);
   return env;
 }
 
+/* Whether the env of a request that names a host and no other protocol is complete. */
+static VALUE Head_usual_p(VALUE self) { return head_of(self)->usual ? Qtrue : Qfalse; }
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
+static VALUE Head_status(VALUE self) {
+  struct head *head = head_of(self);
+  return head->status ? INT2FIX(head->status) : Qnil;
+}
+
+static VALUE Head_sent(VALUE self) { return UINT2NUM(head_of(self)->sent); }
 static VALUE Head_verb(VALUE self) { return verbs[head_of(self)->head.verb]; }
 static VALUE Head_version(VALUE self) { return head_of(self)->head.minor ? version_1_1 : version_1_0; }
 static VALUE Head_path(VALUE self) { return path_of(head_of(self)); }
 static VALUE Head_asterisk_p(VALUE self) { return head_of(self)->head.asterisk ? Qtrue : Qfalse; }
 static VALUE Head_upgrade_p(VALUE self) { return head_of(self)->head.upgrade ? Qtrue : Qfalse; }
 
-/* Whether it asks for another protocol, or for nothing in particular. */
-static VALUE Head_special_p(VALUE self) {
+/* Whether it brings no body along, and asks neither for another protocol nor for nothing in particular. */
+static VALUE Head_plain_p(VALUE self) {
   const struct http1_head *head = &head_of(self)->head;
-  return head->upgrade || head->asterisk ? Qtrue : Qfalse;
+  return head->upgrade || head->asterisk || head->framing != HTTP1_NO_BODY ? Qfalse : Qtrue;
 }
 
 static VALUE Head_query(VALUE self) {
@@ -304,6 +343,8 @@ static void make_literals(void) {
   key_protocol = literal("SERVER_PROTOCOL");
   key_server_name = literal("SERVER_NAME");
   key_server_port = literal("SERVER_PORT");
+  key_finished = literal("rack.response_finished");
+  key_request = literal("polyphony.request");
 }
 
 void Init_http1_head(void) {
@@ -319,8 +360,11 @@ void Init_http1_head(void) {
   rb_define_method(cHead, "host", Head_host, 0);
   rb_define_method(cHead, "asterisk?", Head_asterisk_p, 0);
   rb_define_method(cHead, "upgrade?", Head_upgrade_p, 0);
-  rb_define_method(cHead, "special?", Head_special_p, 0);
+  rb_define_method(cHead, "plain?", Head_plain_p, 0);
   rb_define_method(cHead, "headers", Head_headers, 0);
   rb_define_method(cHead, "[]", Head_field, 1);
-  rb_define_method(cHead, "fill_env", Head_fill_env, 1);
+  rb_define_method(cHead, "env", Head_env, 2);
+  rb_define_method(cHead, "usual?", Head_usual_p, 0);
+  rb_define_method(cHead, "status", Head_status, 0);
+  rb_define_method(cHead, "sent", Head_sent, 0);
 }

@@ -4,11 +4,14 @@
  * written by us, since only we know what will be true. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <ruby/io.h>
 #include "http1_ruby.h"
 #include "http1_scan.h"
 
 static VALUE cBadResponse;
+static ID id_closed_p;
 
 /* ---- text that grows, on the stack as long as it is short ----------------------------------- */
 
@@ -221,20 +224,59 @@ static void add_framing(struct answer *answer, struct http1_reply *reply, int st
   } else if (body == Qtrue) reply->keep_alive = false; /* the end of the connection is the end of the body */
 }
 
+static void compose(struct answer *answer, struct http1_reply *reply, int status, VALUE headers, int64_t length, VALUE body) {
+  begin(answer, false);
+  add_status_line(&answer->text, status);
+  add_fields(answer, headers);
+  if (answer->close) reply->keep_alive = false;
+  if (!answer->date) add_date(&answer->text);
+  add_framing(answer, reply, status, length, body);
+  add_connection(answer, reply);
+  text_literal(&answer->text, "\r\n");
+}
+
 /* answer(status, headers, length, body) => String */
 static VALUE Parser_answer(VALUE self, VALUE status, VALUE headers, VALUE length, VALUE body) {
-  struct http1_reply *reply = http1_reply_of(self);
   struct answer answer;
 
-  begin(&answer, false);
-  add_status_line(&answer.text, NUM2INT(status));
-  add_fields(&answer, headers);
-  if (answer.close) reply->keep_alive = false;
-  if (!answer.date) add_date(&answer.text);
-  add_framing(&answer, reply, NUM2INT(status), NIL_P(length) ? -1 : (int64_t)NUM2LL(length), body);
-  add_connection(&answer, reply);
-  text_literal(&answer.text, "\r\n");
+  compose(&answer, http1_reply_of(self), NUM2INT(status), headers, NIL_P(length) ? -1 : (int64_t)NUM2LL(length), body);
   return rb_obj_freeze(text_string(&answer.text, body)); /* what is frozen need not be copied to be lent */
+}
+
+/* ---- the short way --------------------------------------------------------------------------- */
+
+/* Bodies up to this size go out together with their head. */
+#define SMALL 16384
+
+static bool plain_status_p(VALUE status) {
+  return FIXNUM_P(status) && status >= INT2FIX(200) && status <= INT2FIX(599) && status != INT2FIX(204) &&
+         status != INT2FIX(304);
+}
+
+/* How much the kernel has taken at once. What is wrong is left to those who wait: they know how to tell. */
+static size_t send_at_once(VALUE io, struct text *text, VALUE body) {
+  struct iovec parts[] = { { text->small, text->length }, { RSTRING_PTR(body), (size_t)RSTRING_LEN(body) } };
+  struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+
+  if (NIL_P(io) || text->string || RTEST(rb_funcallv(io, id_closed_p, 0, NULL))) return 0;
+  ssize_t count = sendmsg(rb_io_descriptor(io), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return count < 0 ? 0 : (size_t)count;
+}
+
+/* express(io, head, status, headers, body) => true if the answer went out, a String if that is still to be sent, nil
+ * if it has to be made in another way. With an io (nobody else may be writing to it) it goes out from here, and
+ * not even a String is made of it. */
+static VALUE Parser_express(VALUE self, VALUE io, VALUE head, VALUE status, VALUE headers, VALUE body) {
+  struct answer answer;
+
+  if (!plain_status_p(status) || !RB_TYPE_P(body, T_STRING) || RSTRING_LEN(body) > SMALL) return Qnil;
+  if (http1_head_verb(head) == HTTP1_VERB_HEAD) return Qnil;
+  compose(&answer, http1_reply_of(self), FIX2INT(status), headers, RSTRING_LEN(body), body);
+  http1_head_answered(head, FIX2INT(status), (uint32_t)RSTRING_LEN(body));
+  size_t sent = send_at_once(io, &answer.text, body), length = answer.text.length + (size_t)RSTRING_LEN(body);
+  if (sent && sent == length) return Qtrue;
+  VALUE whole = text_string(&answer.text, body);
+  return rb_obj_freeze(sent ? rb_str_subseq(whole, (long)sent, RSTRING_LEN(whole) - (long)sent) : whole);
 }
 
 /* info(status, headers) => String: 1xx, after which an answer or another protocol follows. */
@@ -284,7 +326,9 @@ void Init_http1_response(void) {
 
   cBadResponse = rb_const_get(mHTTP, rb_intern("BadResponse"));
   rb_gc_register_mark_object(cBadResponse);
+  id_closed_p = rb_intern("closed?");
   rb_define_method(cParser, "answer", Parser_answer, 4);
+  rb_define_method(cParser, "express", Parser_express, 5);
   rb_define_method(cParser, "info", Parser_info, 2);
   rb_define_method(cParser, "last_chunk", Parser_last_chunk, 1);
   rb_define_method(cParser, "chunk", Parser_chunk, 1);

@@ -13,6 +13,9 @@ void Init_http1_response(void);
 
 /* A copy of what was parsed, which lives as long as somebody asks for it. */
 VALUE http1_head_new(const struct http1_head *head, const char *base);
+enum http1_verb http1_head_verb(VALUE head);
+/* Notes the plain answer that is about to be sent: a request that gets one needs no room for it. */
+void http1_head_answered(VALUE head, int status, uint32_t size);
 /* The fields as a Hash. host: takes the place of Host's value, unless it is NULL. */
 VALUE http1_fields_hash(const struct http1_fields *fields, const char *base, const struct http1_span *host);
 /* What an answer has to know about its request, and what it decides. */

@@ -11,13 +11,16 @@ class TestHTTPClusterParts < Polyphony::TestCase
   Scoreboard = Polyphony::HTTP::Scoreboard
   Stats = Polyphony::HTTP::Stats
   Systemd = Polyphony::HTTP::Systemd
+  ANSWERED = Struct.new(:status, :sent).new(200, 10)
 
   def stats(requests, open = 0)
     Stats.new(durations: true).tap do |one|
-      one.requests = requests
       one.open = open
-      one.by_class[2] = requests
-      requests.times { one.took(0.002) }
+      requests.times do
+        one.__began
+        one.__over(ANSWERED)
+        one.took(0.002)
+      end
     end
   end
 

@@ -34,6 +34,7 @@ module Polyphony
         @limits = connection.limits
         @transport = connection.transport
         @plain = @transport.instance_of?(Transport) # what is received from the kernel is what was sent
+        @socket = @transport.socket if @plain
         @buffer = buffer
         @parser = Parser.new(@limits)
         @left = @limits.requests || UNLIMITED # how many may still come
@@ -58,15 +59,17 @@ module Polyphony
       end
 
       # Waits for the first bytes of a request.
-      # @return [Boolean] whether some are there
+      # @return [Object] nil or false if none came
       def await_bytes
         return true unless @buffer.empty?
 
         @idle = true
         patience = @draining ? @limits.drain_idle : @patience
-        count = @plain ? @transport.fill(@buffer, patience, Transport::FIRST_READ) : @transport.fill_later(@buffer, patience)
+        came = @plain ? Polyphony.backend_recv_within(@socket, @buffer, Transport::FIRST_READ, -1, patience) : @transport.fill_later(@buffer, patience)
         @idle = false
-        count ? true : false
+        came
+      rescue *Transport::ERRORS => e
+        raise ClientGone, e.message
       end
 
       # The next answer is the last, and says so: see Connection#drain. If one has begun, it is the one after it.
@@ -87,6 +90,13 @@ module Polyphony
       end
 
       # --- for Request --------------------------------------------------------------------------
+
+      # @return [BasicSocket, nil] where an answer can be written without asking us: nobody else is writing, and it is
+      #   not encrypted
+      # @!visibility private
+      def __free_socket
+        @socket unless @writing || @broken
+      end
 
       # @return [Parser]
       # @!visibility private
@@ -220,63 +230,62 @@ module Polyphony
 
       # @return [Boolean] whether another request may follow
       def serve
-        head = next_head or return false
+        if @buffer.empty? then await_bytes or return false
+        else let_others
+        end
+        head = @parser.head(@buffer) || rest_of_head or return false
+        @deadline = nil
         @parser.close if @draining || (@left -= 1) < 1
-        return serve_special(head) if head.special?
-
-        handle(head)
+        head.plain? ? handle(head) : serve_special(head)
       end
 
+      # What raises ends the connection.
       # @return [Boolean] as serve
-      def handle(head)
-        if (body = @parser.body?)
-          @expected = @parser.expect?
-          @waited = @received = 0
-        end
+      def handle(head, body = false)
         @request = request = Request.new(self, head, body)
         @server.handle(request)
-        return false if @gone_over || @broken || @readers.positive? # who reads on must not get what comes next
-        return close_gently unless request.finished?
-
-        body && @parser.body? ? skip_body : again?
-      ensure
         @request = nil
+        return false if @gone_over || @broken || @readers > 0 # who reads on must not get what comes next
+        return close_gently unless request.__state == :done
+        return skip_body if body && @parser.body?
+        return end_connection unless @parser.keep_alive?
+
+        @patience = @keep_alive
+        true
       end
 
-      # What asks for another protocol, or for nothing in particular.
+      # What brings a body along, asks for another protocol, or for nothing in particular.
+      # @return [Boolean] as serve
       def serve_special(head)
-        return handle(head) unless head.asterisk? || http2?(head)
-        return offer_http2(head) unless head.asterisk?
-
-        @expected = @parser.expect?
+        body = @parser.body?
+        @expected = body && @parser.expect?
         @waited = @received = 0
-        Request.new(self, head, @parser.body?).respond(nil, 'allow' => Status::ALLOW)
+        if head.asterisk? then answer_options(head, body)
+        elsif !body && http2?(head) then offer_http2(head)
+        else handle(head, body)
+        end
+      end
+
+      def answer_options(head, body)
+        Request.new(self, head, body).respond(nil, 'allow' => Status::ALLOW)
         @parser.body? ? skip_body : again?
       end
 
+      # @return [Boolean] as serve
       def again?
-        if @parser.keep_alive? && !@broken
-          @patience = @keep_alive
-          return true
-        end
+        return end_connection if @broken || !@parser.keep_alive?
 
+        @patience = @keep_alive
+        true
+      end
+
+      # @return [false]
+      def end_connection
         linger unless @broken || @buffer.empty?
         false
       end
 
       # --- heads --------------------------------------------------------------------------------
-
-      # @return [Head, nil]
-      def next_head
-        if @buffer.empty?
-          return unless await_bytes
-        else
-          let_others
-        end
-        head = @parser.head(@buffer) or return rest_of_head
-        @deadline = nil
-        head
-      end
 
       # Requests that came together must not keep everybody else waiting.
       def let_others
@@ -391,9 +400,9 @@ module Polyphony
 
       # --- HTTP/2 -------------------------------------------------------------------------------
 
-      # A request with a body would have to be read first.
+      # Of a request without a body, which would have to be read first.
       def http2?(head)
-        HTTP.http2? && @transport.scheme == 'http' && !@parser.body? && HTTP2.settings(head) &&
+        head.upgrade? && HTTP.http2? && @transport.scheme == 'http' && HTTP2.settings(head) &&
           head['upgrade'].to_s.downcase.split(/[ \t]*,[ \t]*/).include?('h2c')
       end
 

@@ -70,20 +70,21 @@ module Polyphony
       # @return [void]
       def call(request)
         env = @environment.for(request)
-        input = env['rack.input'] if request.body? # middleware may put its own in its place, as with the next
+        # Middleware may put its own in the place of these.
+        input = env['rack.input'] if request.__body
         hijack = env['rack.hijack']
+        finished = env['rack.response_finished']
         status, headers, body = @app.call(env)
         blame_client(input, body) if input&.__error && status.to_i > 499
-        if request.answered? then taken_over(body, hijack)
-        elsif (text = HTTP.__plain_answer(status, headers, body, @rack2)) then request.__respond(status, headers, text)
-        else Response.new(request, @rack2).deliver(status, headers, body)
+        if request.__state != :idle then taken_over(body, hijack)
+        elsif !request.__plain(status, headers, body, @rack2) then Response.new(request, @rack2).deliver(status, headers, body)
         end
       rescue StandardError => e
         hijack&.__wait # somebody may have it all the same
         raise input&.__error || e
       ensure
         input&.__release
-        finish_with(request, env, status, headers) if env && !(env['rack.response_finished'] || NO_CALLBACKS).empty?
+        finish_with(request, env, status, headers) if finished && !(env['rack.response_finished'] || NO_CALLBACKS).empty?
       end
 
       private

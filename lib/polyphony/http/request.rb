@@ -31,6 +31,22 @@ module Polyphony
       # @return [Integer] bytes of the answer's body that were handed to the client
       attr_reader :sent
 
+      # Readers that Ruby makes cost a third of what others do, and these are asked for with every request.
+      attr_reader :state, :on_finish, :body
+      # @!method __state
+      #   @return [Symbol] +:idle+ until the answer has begun, +:body+, then +:done+
+      #   @!visibility private
+      alias __state state
+      # @!method __on_finish
+      #   @return [Array<Proc>, nil] whom to tell when it is over
+      #   @!visibility private
+      alias __on_finish on_finish
+      # @!method __body
+      #   @return [true, nil] whether a body came along
+      #   @!visibility private
+      alias __body body
+      remove_method :state, :on_finish, :body
+
       # @param connection [Connection]
       # @param head [Hash] +verb+, +target+, +version+, +scheme+ and +headers+
       # @!visibility private
@@ -52,7 +68,7 @@ module Polyphony
       # @overload method(name)
       #   @return [Method] as Object#method
       def method(*name)
-        name.empty? ? @verb : super
+        name.empty? ? verb : super
       end
 
       # @return [String] +GET+, +POST+ …
@@ -60,7 +76,7 @@ module Polyphony
 
       # @return [Boolean]
       def head?
-        @verb == 'HEAD'
+        verb == 'HEAD'
       end
 
       # @return [String] the target without its query, as it was sent (nothing is decoded)
@@ -89,7 +105,7 @@ module Polyphony
 
       # @return [String, nil] the address of the client; nil on a unix socket
       def peer
-        @connection.peer
+        connection.peer
       end
 
       # --- the body of the request --------------------------------------------------------------
@@ -262,7 +278,7 @@ module Polyphony
 
       # @return [String]
       def inspect
-        "#<#{self.class} #{@verb} #{@target[0, 100]}>"
+        "#<#{self.class} #{verb} #{@target[0, 100]}>"
       end
 
       # As respond, for those who have all three at hand.
@@ -271,6 +287,15 @@ module Polyphony
         begin_answer(status)
         answer_whole(@status, headers, body)
         self
+      end
+
+      # An answer of Rack's, if it is one String under headers that say nothing to the server.
+      # @return [Boolean] whether it was
+      # @!visibility private
+      def __plain(status, headers, body, rack2)
+        text = HTTP.__plain_answer(status, headers, body, rack2) or return false
+        __respond(status, headers, text)
+        true
       end
 
       # Runs after the answer has gone out or has failed, also when the client is gone.
@@ -292,12 +317,29 @@ module Polyphony
         nil
       end
 
+      # @param template [Hash] what does not depend on the request
+      # @return [Hash] the env of Rack, but for what the application can ask the server for
+      # @!visibility private
+      def __env(template)
+        env = __fill_env(template.dup)
+        env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
+        env['rack.response_finished'] = []
+        env['polyphony.request'] = self
+        env
+      end
+
+      # @return [Boolean] whether its env needs nothing more than what every env does
+      # @!visibility private
+      def __usual?
+        false
+      end
+
       # Sets what the head of the request says in an env of Rack: REQUEST_METHOD, PATH_INFO, QUERY_STRING,
       # SERVER_PROTOCOL, SERVER_NAME and SERVER_PORT (if the client named them) and the headers.
       # @return [Hash] env
       # @!visibility private
       def __fill_env(env)
-        env['REQUEST_METHOD'] = @verb
+        env['REQUEST_METHOD'] = verb
         env['PATH_INFO'] = path
         env['REQUEST_URI'] = target
         env['QUERY_STRING'] = query || ''
@@ -307,12 +349,6 @@ module Polyphony
         plain.each { |name, value| env[env_key(name)] = value }
         fill_underscored(env, underscored)
         env
-      end
-
-      # @return [Boolean] whether somebody wants to know when it is over
-      # @!visibility private
-      def __awaited?
-        @on_finish ? true : false
       end
 
       # @!visibility private
@@ -390,7 +426,7 @@ module Polyphony
       end
 
       def begin_answer(status)
-        raise BadResponse, "answered with #{@status} already" unless @state == :idle
+        raise BadResponse, "answered with #{self.status} already" unless @state == :idle
 
         number = status.is_a?(Integer) ? status : Integer(status, exception: false)
         unless number && number > 199 && number < 600
@@ -398,6 +434,7 @@ module Polyphony
         end
 
         @status = number
+        @sent = 0
       end
 
       def answer_whole(status, headers, body)

@@ -27,7 +27,7 @@ module Polyphony
         respond("Not Found\n", { 'content-type' => 'text/plain' }, status: 404) unless found
         found
       rescue Static::BadPath => e
-        @connection.refuse(BadRequest.new("a path with #{e.message}"))
+        connection.refuse(BadRequest.new("a path with #{e.message}"))
         respond("Bad Request\n", { 'content-type' => 'text/plain' }, status: 400)
         false
       end

@@ -20,7 +20,7 @@ module Polyphony
       #   request.upgrade_to_websocket(protocols: %w[chat]) { |ws| ws.each { |message| ws << message } }
       def upgrade_to_websocket(protocols: [], origins: :same, compress: true)
         socket = WebSocket.__accept(self, protocols, origins, compress)
-        @connection.__upgraded(socket)
+        connection.__upgraded(socket)
         on_finish { |error| end_websocket(socket, error) }
         return socket unless block_given?
 
@@ -38,7 +38,7 @@ module Polyphony
 
       # Called on every way out of the handler. Someone who is being stopped does not wait for an answer.
       def end_websocket(socket, error)
-        @connection.__left(socket)
+        connection.__left(socket)
         if $! && !$!.is_a?(StandardError) then socket.__leave(1001)
         else socket.close(error ? 1011 : 1000)
         end

@@ -139,7 +139,7 @@ module Polyphony
         began = (@access_log || @stats.durations) && Clock.now
         @stats.__began
         @handler.call(request)
-        complete(request) unless request.finished?
+        complete(request) unless request.__state == :done
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- of one request, which is no reason to end the others
         tell_exit(request, e) if e.is_a?(::SystemExit)
         raise if CONTROL.any? { |kind| e.is_a?(kind) }
@@ -147,7 +147,7 @@ module Polyphony
         failed(request, e)
       ensure
         @stats.__over(request)
-        over(request, e, began) if began || request.__awaited?
+        over(request, e, began) if began || request.__on_finish
       end
 
       private

@@ -40,8 +40,6 @@ module Polyphony
 
       # @return [Time]
       attr_reader :started
-      # @return [Hash{Integer => Integer}] answers by the first digit of their status
-      attr_reader :by_class
       # @return [Array<Integer>, nil] how many requests took up to each of BUCKETS, and longer; nil: not counted
       attr_reader :durations
       # @return [Float] seconds that all of them took
@@ -50,7 +48,7 @@ module Polyphony
       # @param durations [Boolean] whether durations are counted
       def initialize(durations: false)
         COUNTERS.each_key { |name| instance_variable_set(:"@#{name}", 0) }
-        @by_class = Hash.new(0)
+        @answers = Array.new(CLASSES.last + 1, 0)
         @seconds = 0.0
         @started = Time.now
         count_durations if durations
@@ -85,7 +83,12 @@ module Polyphony
         @running -= 1
         @bytes_out += request.sent
         status = request.status
-        @by_class[status / 100] += 1 if status
+        @answers[status / 100] += 1 if status
+      end
+
+      # @return [Hash{Integer => Integer}] answers by the first digit of their status
+      def by_class
+        CLASSES.to_h { |digit| [digit, @answers[digit]] }
       end
 
       # @return [Hash{Symbol => Integer}]
@@ -103,7 +106,7 @@ module Polyphony
 
           public_send(:"#{name}=", public_send(name) + other.public_send(name))
         end
-        other.by_class.each { |digit, count| @by_class[digit] += count }
+        other.by_class.each { |digit, count| @answers[digit] += count }
         @seconds += other.seconds
         other.durations&.each_with_index { |count, index| count_durations.durations[index] += count }
         self
@@ -111,7 +114,7 @@ module Polyphony
 
       # @return [String] all numbers, for Stats.unpack in another process
       def pack
-        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @by_class[digit] },
+        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @answers[digit] },
          *(@durations || [0] * (BUCKETS.size + 1)), (@seconds * 1_000_000).round].pack(FORMAT)
       end
 
@@ -125,8 +128,7 @@ module Polyphony
 
       def restore(numbers)
         COUNTERS.each_key { |name| instance_variable_set(:"@#{name}", numbers.shift) }
-        @by_class = Hash.new(0)
-        CLASSES.each { |digit| @by_class[digit] = numbers.shift }
+        @answers = [0, *numbers.shift(CLASSES.size)]
         @durations = numbers.shift(BUCKETS.size + 1)
         @seconds = numbers.shift / 1_000_000.0
         @started = nil

@@ -7,9 +7,7 @@ module Polyphony
       class Request < HTTP::Request
         # Bodies up to this size go out together with their head, in one piece.
         SMALL = 16_384
-        # What has a body.
-        PLAIN = (200..599).to_h { |status| [status, !Status.bodiless?(status)] }.freeze
-        private_constant :SMALL, :PLAIN
+        private_constant :SMALL
 
         # @param http1 [HTTP1]
         # @param head [Head]
@@ -17,14 +15,29 @@ module Polyphony
         # @!visibility private
         def initialize(http1, head, body)
           @http1 = http1
-          @connection = http1.connection
-          @parser = http1.parser
           @head = head
-          @verb = head.verb
-          @body = body
-          @state = :idle
-          @status = @declared = nil
-          @sent = 0
+          @state = :idle # an object with three variables needs no memory beside it, and most need no more
+          @body = true if body
+        end
+
+        # (see HTTP::Request#connection)
+        def connection
+          @http1.connection
+        end
+
+        # (see HTTP::Request#verb)
+        def verb
+          @head.verb
+        end
+
+        # (see HTTP::Request#status)
+        def status
+          @status || @head.status
+        end
+
+        # (see HTTP::Request#sent)
+        def sent
+          @sent || @head.sent
         end
 
         # (see HTTP::Request#target)
@@ -49,7 +62,7 @@ module Polyphony
 
         # (see HTTP::Request#scheme)
         def scheme
-          @connection.transport.scheme
+          connection.transport.scheme
         end
 
         # (see HTTP::Request#headers)
@@ -76,25 +89,23 @@ module Polyphony
           raise BadResponse, 'the answer has begun, so the connection cannot be taken over' unless @state == :idle
 
           @state = :done
-          @connection.__give_away
+          connection.__give_away
           @http1.go_over
         end
 
         # (see HTTP::Request#inspect)
         def inspect
-          "#<#{self.class} #{@verb} #{target[0, 100]}>"
+          "#<#{self.class} #{verb} #{target[0, 100]}>"
         end
 
         # A short way for what most answers are.
         # @!visibility private
         def __respond(status, headers, body)
-          return super if @body || @state != :idle || !PLAIN[status] || (size = body.bytesize) > SMALL || @verb == 'HEAD'
+          return super if @body || @state != :idle
 
-          text = @parser.answer(status, headers, size, body)
+          rest = @http1.parser.express(@http1.__free_socket, @head, status, headers, body) or return super
           @state = :done
-          @status = status
-          @sent = size
-          @http1.write(text)
+          @http1.write(rest) unless rest == true
           self
         end
 
@@ -104,14 +115,19 @@ module Polyphony
         end
 
         # @!visibility private
-        def __fill_env(env)
-          @head.fill_env(env)
+        def __env(template)
+          @head.env(template, self)
+        end
+
+        # @!visibility private
+        def __usual?
+          @head.usual? && !@body
         end
 
         private
 
         def __body?
-          @body
+          @body ? true : false
         end
 
         # A request that is over must not read what belongs to the next.
@@ -120,60 +136,60 @@ module Polyphony
         end
 
         def __trailers
-          (@body && @http1.request.equal?(self) && @parser.trailers) || {}
+          (@body && @http1.request.equal?(self) && @http1.parser.trailers) || {}
         end
 
         def __send_head(status, headers, length, last)
           @http1.answering if @body
-          @http1.write(@parser.answer(status, headers, length, last ? nil : true))
+          @http1.write(@http1.parser.answer(status, headers, length, last ? nil : true))
         end
 
         def __send_whole(status, headers, body)
           @http1.answering if @body
           size = body.bytesize
           if size <= SMALL
-            @http1.write(@parser.answer(status, headers, size, body))
+            @http1.write(@http1.parser.answer(status, headers, size, body))
           else
-            @http1.write_all(@parser.answer(status, headers, size, false), body)
+            @http1.write_all(@http1.parser.answer(status, headers, size, false), body)
           end
         end
 
         def __send_data(data)
-          if !@parser.chunked? then @http1.write(data)
-          elsif data.bytesize <= SMALL then @http1.write(@parser.chunk(data))
+          if !@http1.parser.chunked? then @http1.write(data)
+          elsif data.bytesize <= SMALL then @http1.write(@http1.parser.chunk(data))
           else @http1.write_all("#{data.bytesize.to_s(16)}\r\n", data, "\r\n")
           end
         end
 
         def __send_file(file, offset, length)
-          return @http1.write_file(file, offset, length) unless @parser.chunked?
+          return @http1.write_file(file, offset, length) unless @http1.parser.chunked?
 
           @http1.write_file(file, offset, length, "#{length.to_s(16)}\r\n", "\r\n")
         end
 
         def __send_last(trailers)
-          @http1.write(@parser.last_chunk(trailers)) if @parser.chunked?
+          @http1.write(@http1.parser.last_chunk(trailers)) if @http1.parser.chunked?
         rescue StandardError # of bad trailers; the body has no end now
           @http1.break_off(false)
           raise
         end
 
         def __send_info(status, headers)
-          @http1.write(@parser.info(status, headers))
+          @http1.write(@http1.parser.info(status, headers))
         end
 
         def __upgrade(protocol, headers)
           asked = @head.upgrade? && self['upgrade'].to_s.downcase.split(/[ \t]*,[ \t]*/).include?(protocol.downcase)
           raise BadResponse, "the client has not asked for an upgrade to #{protocol}" unless asked
-          raise BadResponse, 'the body has to be read before an upgrade' if @parser.body?
+          raise BadResponse, 'the body has to be read before an upgrade' if @http1.parser.body?
 
-          @http1.write(@parser.info(101, { 'upgrade' => protocol, **headers }))
+          @http1.write(@http1.parser.info(101, { 'upgrade' => protocol, **headers }))
           @http1.go_over
         end
 
         # The client sees that chunks or bytes are missing; if it counts neither, the reset tells.
         def __abort(_reason)
-          @http1.break_off(!@parser.chunked? && @declared.nil?)
+          @http1.break_off(!@http1.parser.chunked? && @declared.nil?)
         end
       end
     end

@@ -10,10 +10,12 @@ module Polyphony
       class Environment
         EMPTY_INPUT = EmptyInput.new.freeze
         DEFAULT_PORTS = { 'http' => '80', 'https' => '443' }.freeze
-        # Places for what every request has: a Hash that has to grow while it is filled costs more.
-        PLACES = %w[
-          REQUEST_METHOD PATH_INFO SERVER_PROTOCOL REQUEST_URI rack.input rack.response_finished polyphony.request
-        ].to_h { |name| [name, nil] }.freeze
+        # Places for what every request has: a Hash that has to grow while it is filled costs more. What most requests of
+        # HTTP/1 say is said already.
+        PLACES = {
+          'REQUEST_METHOD' => 'GET', 'PATH_INFO' => nil, 'SERVER_PROTOCOL' => 'HTTP/1.1', 'REQUEST_URI' => nil,
+          'rack.input' => nil, 'rack.response_finished' => nil, 'rack.hijack' => nil, 'polyphony.request' => nil
+        }.freeze
         UPGRADE_LIST = /\s*,\s*/.freeze
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
@@ -45,13 +47,11 @@ module Polyphony
           connection = request.connection
           base = connection.app_data
           base = connection.app_data = base_for(connection, request.version == '2') unless base.is_a?(Base) && base.owner.equal?(self)
-          env = base.env.dup
-          request.__fill_env(env)
-          env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
-          without_host(env, connection) unless env.key?('HTTP_HOST')
-          env['rack.input'] = @input_class.new(request) if request.body?
-          env['rack.response_finished'] = []
-          env['polyphony.request'] = request
+          env = request.__env(base.env)
+          unless request.__usual?
+            without_host(env, connection) unless env.key?('HTTP_HOST')
+            env['rack.input'] = @input_class.new(request) if request.body?
+          end
           base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
           env
         end
@@ -72,6 +72,7 @@ module Polyphony
           env['SERVER_NAME'] = 'localhost'
           env['SERVER_PORT'] = DEFAULT_PORTS[scheme]
           env['rack.input'] = EMPTY_INPUT
+          env.delete('rack.hijack') if http2
           Base.new(self, env, http2)
         end
 
@@ -85,6 +86,8 @@ module Polyphony
         def http1_hooks(env, request)
           env['rack.hijack'] = Hijack.new(request, env)
           env['rack.early_hints'] = EarlyHints.new(request) if @early_hints == true
+          return if request.__usual?
+
           upgrade = env['HTTP_UPGRADE'] or return
           env['rack.protocol'] = upgrade.split(UPGRADE_LIST) if request.version == '1.1'
         end
