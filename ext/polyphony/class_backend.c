@@ -150,6 +150,11 @@ static VALUE Op_recv_within(VALUE self, VALUE io, VALUE buffer, VALUE length, VA
   return io_recv_within(io, buffer, length, NUM2LONG(pos), io_period(seconds));
 }
 
+static VALUE Op_recv_at_once(VALUE self, VALUE io, VALUE buffer, VALUE length, VALUE pos) {
+  (void)self;
+  return io_recv_at_once(io, buffer, length, NUM2LONG(pos));
+}
+
 static VALUE need_block(VALUE (*loop)(VALUE, size_t, bool), VALUE io, VALUE maxlen, bool socket) {
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for what is read");
   long length = NUM2LONG(maxlen);
@@ -388,7 +393,7 @@ static const struct operation {
   OPERATION(read, 5) OPERATION(read_loop, 2) OPERATION(feed_loop, 3)
   OPERATION(write, -1)
   OPERATION(recv, 4) OPERATION(recv_loop, 2) OPERATION(recv_feed_loop, 3) OPERATION(recvmsg, 7)
-  OPERATION(recv_within, 5) OPERATION(send_within, 4)
+  OPERATION(recv_within, 5) OPERATION(recv_at_once, 4) OPERATION(send_within, 4)
   OPERATION(send, 3) OPERATION(sendv, 3) OPERATION(sendmsg, 5)
   OPERATION(accept, 2) OPERATION(accept_loop, 2) OPERATION(connect, 3)
   OPERATION(getaddrinfo, -1) OPERATION(getnameinfo, -1) OPERATION(address_resolve, 1)

@@ -243,6 +243,25 @@ ATTRIBUTE(deadline)
 ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
+static bool same_storage_p(VALUE fiber, VALUE storage) {
+#ifdef HAVE_RB_FIBER_NEW_STORAGE        /* then Ruby has it */
+  return RTEST(rb_equal(rb_funcall(fiber, rb_intern("storage"), 0), storage));
+#else
+  return get(fiber)->storage == storage;
+#endif
+}
+
+/* Of the current fiber: whether those for whom it has run have left nothing behind that the next would meet: children,
+ * messages, fiber-locals, fiber storage. */
+static VALUE Fiber_as_new_p(VALUE self, VALUE storage) {
+  struct fiber_state *fiber = get(self);
+  bool left = fiber->child_count || !NIL_P(fiber->mailbox) || !NIL_P(fiber->deadline) || !list_empty_p(&fiber->scopes) ||
+              (!NIL_P(fiber->monitors) && RARRAY_LEN(fiber->monitors));
+
+  if (left || RARRAY_LEN(rb_funcallv(rb_thread_current(), id_keys, 0, NULL))) return Qfalse;
+  return same_storage_p(self, storage) ? Qtrue : Qfalse;
+}
+
 static VALUE Fiber_shift_exception(VALUE self) {
   VALUE exception = backend_base_shift_exception(get(self));
 
@@ -406,6 +425,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__auto_watcher=", Fiber_set_auto_watcher, 1);
   rb_define_method(cFiber, "__storage", Fiber_storage, 0);
   rb_define_method(cFiber, "__storage=", Fiber_set_storage, 1);
+  rb_define_method(cFiber, "__as_new?", Fiber_as_new_p, 1);
   rb_define_method(cFiber, "__park__", Fiber_park_off, 0);
   rb_define_method(cFiber, "__unpark__", Fiber_unpark, 0);
   rb_define_method(cFiber, "__parked__?", Fiber_parked_p, 0);

@@ -67,6 +67,7 @@ end
 # What compat.h asks for with #ifdef HAVE_...
 def check_functions
   have_func('rb_thread_lock_native_thread', 'ruby/thread.h')
+  have_func('rb_fiber_new_storage', 'ruby.h')
   have_func('rb_io_closed_p', 'ruby/io.h')
   have_func('rb_io_path', 'ruby/io.h')
   have_func('rb_io_mode', 'ruby/io.h')

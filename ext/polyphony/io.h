@@ -77,6 +77,8 @@ void io_release_waiters(int fd);
 VALUE io_read(VALUE io, VALUE buffer, VALUE length, bool to_eof, long pos, bool socket);
 /* recv for at most so many nanoseconds (negative: for ever); Qfalse when they are over. */
 VALUE io_recv_within(VALUE io, VALUE buffer, VALUE length, long pos, int64_t period);
+/* recv of what is there, Qfalse if nothing is. Does not switch, unless bytes had been given back. */
+VALUE io_recv_at_once(VALUE io, VALUE buffer, VALUE length, long pos);
 VALUE io_read_loop(VALUE io, size_t maxlen, bool socket);            /* yields each chunk */
 VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket);
 VALUE io_write(VALUE io, int count, const VALUE *buffers);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "clock.h"
@@ -24,6 +25,7 @@ struct reader {
   long start;                   /* where in the buffer this read began */
   int64_t deadline;             /* CLOCK_NEVER without one */
   bool late;                    /* it is over */
+  bool at_once;                 /* what is not there yet is not waited for */
 };
 
 /* Bytes that Ruby's own buffer of the IO holds, after a gets for instance, come first. */
@@ -54,6 +56,19 @@ static size_t take_ahead(struct reader *reader, size_t length) {
   return taken;
 }
 
+/* As in io_send_within, no operation and no switch. */
+static int64_t recv_at_once(struct reader *reader, char *base, size_t length) {
+  ssize_t count;
+
+  do count = recv(reader->fd, base, length, MSG_DONTWAIT);
+  while (count < 0 && errno == EINTR);
+  int error = count < 0 ? errno : 0;
+  buffer_return(backend_base_fiber(reader->backend));
+  reader->late = error == EAGAIN || error == EWOULDBLOCK;
+  if (error && !reader->late) error_raise_errno(-error, "recvfrom(2)");
+  return error ? 0 : count;
+}
+
 /* The descriptor is asked for again: others ran since, who may have closed the io, and the number
  * may be another file's by now. Likewise below in writing. */
 static int64_t read_from_kernel(struct reader *reader, size_t length) {
@@ -61,6 +76,7 @@ static int64_t read_from_kernel(struct reader *reader, size_t length) {
   reader->fd = fd_of(reader->io, FD_READ);
   struct fiber_state *fiber = backend_base_fiber(backend);
   char *base = buffer_lend(&reader->buffer, fiber, &length);
+  if (reader->at_once) return recv_at_once(reader, base, length);
   struct op *op = io_op(backend, reader->kind, reader->fd);
 
   op->as.rw.base = base;
@@ -172,16 +188,32 @@ VALUE io_read(VALUE io, VALUE object, VALUE length, bool to_eof, long pos, bool 
   return eof ? Qnil : result;
 }
 
+/* What came, nil at EOF, false if nothing came in time. */
+static VALUE recv_once(struct reader *reader, VALUE length) {
+  size_t wanted = fitting(reader, checked_length(length));
+  size_t count = wanted > 0 ? read_some(reader, wanted) : 0;
+  VALUE result = buffer_finish(&reader->buffer, reader->start);
+
+  if (reader->late) return Qfalse;
+  return count == 0 && wanted > 0 ? Qnil : result;
+}
+
 VALUE io_recv_within(VALUE io, VALUE object, VALUE length, long pos, int64_t period) {
   struct reader reader = reader_new(io, object, pos, true);
-  size_t wanted = fitting(&reader, checked_length(length));
 
   reader.deadline = io_deadline_in(reader.backend, period);
-  size_t count = wanted > 0 ? read_some(&reader, wanted) : 0;
-  VALUE result = buffer_finish(&reader.buffer, reader.start);
+  VALUE result = recv_once(&reader, length);
   RB_GC_GUARD(io);
-  if (reader.late) return Qfalse;
-  return count == 0 && wanted > 0 ? Qnil : result;
+  return result;
+}
+
+VALUE io_recv_at_once(VALUE io, VALUE object, VALUE length, long pos) {
+  struct reader reader = reader_new(io, object, pos, true);
+
+  reader.at_once = true;
+  VALUE result = recv_once(&reader, length);
+  RB_GC_GUARD(io);
+  return result;
 }
 
 /* A String of its own for each chunk: the taker may keep it. A short chunk is copied out of the

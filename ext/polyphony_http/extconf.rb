@@ -32,6 +32,7 @@ if h2
 end
 deflate = use_library('z', 'zlib.h', ZLIB)
 have_library('dl', 'dlopen') # in the C library itself, with a newer one
+have_header('sys/epoll.h') # Linux
 set_flags
 
 message("HTTP/2: #{h2 ? 'yes' : 'no, libnghttp2 was not found (Debian: libnghttp2-dev)'}\n")

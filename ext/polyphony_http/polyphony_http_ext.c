@@ -4,6 +4,7 @@
 
 VALUE mHTTP;
 
+void Init_lobby(void);
 void Init_proxy_protocol(void);
 void Init_rack(void);
 void Init_tls_transport(void);
@@ -15,6 +16,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_http_ext(void);
 void Init_polyphony_http_ext(void) {
   mHTTP = rb_define_module_under(rb_define_module("Polyphony"), "HTTP");
   rb_gc_register_mark_object(mHTTP);
+  Init_lobby();
   Init_proxy_protocol();
   Init_tls_transport();
   Init_http1_parser();

@@ -56,4 +56,5 @@ require 'polyphony/http/http1'
 require 'polyphony/http/http2' if Polyphony::HTTP.http2?
 require 'polyphony/http/connection'
 require 'polyphony/http/listener'
+require 'polyphony/http/crew'
 require 'polyphony/http/server'

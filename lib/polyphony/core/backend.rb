@@ -146,6 +146,10 @@ module Polyphony
     #   @param seconds [Numeric, nil] nil: for ever
     #   @return [String, Integer, nil, false] nil at EOF; false when the time is over
 
+    # @!method recv_at_once(io, buffer, length, pos)
+    #   As #recv, if something is there; and it is no switchpoint.
+    #   @return [String, Integer, nil, false] nil at EOF; false when nothing is there
+
     # @!method recv_loop(io, maxlen)
     #   As #read_loop.
     #   @yield [String]
@@ -307,6 +311,10 @@ module Polyphony
   # @!method self.backend_recv_within(io, buffer, length, pos, seconds)
   #   Backend#recv_within on the backend of the current thread.
   #   @see Backend#recv_within
+
+  # @!method self.backend_recv_at_once(io, buffer, length, pos)
+  #   Backend#recv_at_once on the backend of the current thread.
+  #   @see Backend#recv_at_once
 
   # @!method self.backend_recv_loop(io, maxlen)
   #   Backend#recv_loop on the backend of the current thread.

@@ -3,7 +3,7 @@
 module Polyphony
   module HTTP
     # A client's connection, from the moment it was accepted: whose it is, and which protocol it speaks. It
-    # runs in a fiber of its own.
+    # has a fiber while something is going on, see Crew.
     class Connection
       # What HTTP/2 begins with, on a connection whose client knows that we speak it.
       PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".b.freeze
@@ -38,6 +38,7 @@ module Polyphony
         @gone = false
         @app_data = nil
         @given_away = false
+        @guest = nil # its place in the lobby, if there is one
         remember_peer(socket.remote_address)
       rescue ::SystemCallError
         # It was reset already. What it has sent could still be read: by nobody's order, since without an address it would
@@ -55,27 +56,26 @@ module Polyphony
         @peer ? "#{@peer}:#{@peer_port}" : 'local client'
       end
 
-      # Serves until the connection ends.
+      # Serves until the connection ends, or until nothing is going on and its fiber can be spared.
+      # @return [Boolean] whether it is to go on when more comes
       def run
-        return if @gone
-
-        @transport = @listener.transport(@socket, self)
-        buffer = String.new(capacity: Transport::FIRST_READ, encoding: Encoding::BINARY)
-        @protocol = choose(buffer)
-        @protocol&.run
+        rests = !@gone && speak.equal?(true)
       rescue ClientGone
-        nil
+        rests = false
       rescue BadRequest => e
         refuse(e)
+        rests = false
       ensure
-        close
-        forget(buffer) if buffer && !@given_away
+        rests ? @guest.rest(@transport.hidden?) : close
       end
 
       # @return [nil]
       def close
-        (@transport || @socket).close unless @given_away
-        nil
+        @guest&.leave
+        return if @given_away
+
+        (@transport || @socket).close
+        forget_buffer
       end
 
       # Asks to end soon: after the requests in progress, or the one that is on its way.
@@ -87,7 +87,7 @@ module Polyphony
       # Ends if nothing is going on.
       # @return [nil]
       def close_idle
-        @protocol ? @protocol.close_idle : @socket.close
+        @protocol ? @protocol.close_idle : hang_up
         nil
       end
 
@@ -112,7 +112,7 @@ module Polyphony
       def __make_room
         refuse(BadRequest.new('had to make room: as many connections as may be, and it asked for nothing'))
         @seen = nil
-        @protocol ? @transport.close_read : @socket.close
+        @protocol ? @transport.close_read : hang_up
         nil
       rescue ::SystemCallError, ::IOError
         nil # gone anyway
@@ -153,7 +153,41 @@ module Polyphony
       # The bytes belong to a handler now, which closes the connection when it likes.
       # @!visibility private
       def __give_away
+        __stay
         @given_away = true
+      end
+
+      # Waits in the lobby from here on, until the client says something.
+      # @param crew [Crew]
+      # @!visibility private
+      def __wait_in(crew)
+        @crew = crew
+        @guest = crew.enter(self, @socket)
+      end
+
+      # It has waited for too long.
+      # @!visibility private
+      def __expire
+        @gone = true
+      end
+
+      # @return [Boolean] whether its fiber is not needed while it waits
+      # @!visibility private
+      def __may_rest?
+        @guest && @crew.free?
+      end
+
+      # What comes next is waited for by whoever serves it.
+      # @!visibility private
+      def __mute
+        @guest&.mute
+      end
+
+      # What comes from here on is of no interest to the lobby.
+      # @!visibility private
+      def __stay
+        @guest&.leave
+        @guest = nil
       end
 
       # Goes on with another protocol.
@@ -166,10 +200,18 @@ module Polyphony
       private
 
       # Its memory is free now, and not when the GC gets around to it.
-      def forget(buffer)
-        buffer.clear
+      def forget_buffer
+        @buffer&.clear
+        nil
       rescue ::RuntimeError
         nil # a fiber of the handler's still reads into it
+      end
+
+      # Whoever waits for the client sees the end.
+      def hang_up
+        @guest ? @socket.shutdown(::Socket::SHUT_RDWR) : @socket.close
+      rescue ::SystemCallError, ::IOError
+        nil # gone anyway
       end
 
       def remember_peer(address)
@@ -180,28 +222,37 @@ module Polyphony
         @peer_port = address.ip_port
       end
 
-      def choose(buffer)
-        case @transport.alpn
-        when 'h2' then HTTP2.new(self, buffer)
-        when nil then choose_by_first_bytes(buffer)
-        else HTTP1.new(self, buffer)
-        end
+      # @return [Boolean] true: nothing is going on
+      def speak
+        @transport ||= @listener.transport(@socket, self)
+        @protocol ||= begin_protocol
+        return @protocol.run if @decided
+
+        came = @protocol.await_bytes or return came.nil?
+        @decided = true
+        @protocol = HTTP2.new(self, @buffer) if preface?
+        @protocol.run
       end
 
-      # Nothing was agreed upon: either may come. What could still become HTTP/2 has as long as a head of HTTP/1, and if
-      # it turns out to be one, its time has begun already.
-      def choose_by_first_bytes(buffer)
-        http1 = HTTP1.new(self, buffer)
-        @protocol = http1
-        return http1 unless HTTP.http2?
-        return unless http1.await_bytes
+      # If nothing was agreed upon, either may come.
+      def begin_protocol
+        @buffer = String.new(encoding: Encoding::BINARY)
+        alpn = @transport.alpn
+        @decided = alpn || !HTTP.http2?
+        alpn == 'h2' ? HTTP2.new(self, @buffer) : HTTP1.new(self, @buffer)
+      end
 
-        http1.deadline = deadline = Clock.now + limits.header_time
-        while buffer.bytesize < PREFACE.bytesize && PREFACE.start_with?(buffer)
+      # What could still become HTTP/2 has as long as a head of HTTP/1, and if it turns out to be one, its time has begun
+      # already.
+      def preface?
+        return @buffer.start_with?(PREFACE) if @buffer.bytesize >= PREFACE.bytesize || !PREFACE.start_with?(@buffer)
+
+        @protocol.deadline = deadline = Clock.now + limits.header_time
+        while @buffer.bytesize < PREFACE.bytesize && PREFACE.start_with?(@buffer)
           left = deadline - Clock.now
-          break unless left.positive? && @transport.fill(buffer, left)
+          break unless left.positive? && @transport.fill(@buffer, left)
         end
-        buffer.start_with?(PREFACE) ? HTTP2.new(self, buffer) : http1
+        @buffer.start_with?(PREFACE)
       end
     end
   end

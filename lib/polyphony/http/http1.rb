@@ -41,6 +41,7 @@ module Polyphony
         @patience = @limits.header_time
         @keep_alive = @limits.keep_alive
         @in_a_row = 0
+        @drained = !@plain
         @deadline = nil
         @draining = @server.draining?
         @idle = @broken = @gone_over = @expected = @writing = false
@@ -51,23 +52,31 @@ module Polyphony
         @request = nil
       end
 
-      # Serves until the connection is to be closed.
+      # Serves until the connection is to be closed, or nothing is going on.
+      # @return [Boolean] true: nothing is going on
       def run
-        nil while serve
+        nil while (more = serve)
+        more.nil?
       rescue BadRequest => e
         refuse(e)
+        false
       end
 
-      # Waits for the first bytes of a request.
-      # @return [Object] nil or false if none came
+      # Waits for the first bytes of a request, or lets others wait for them, if the fiber can be spared.
+      # @return [Boolean, nil] whether some are there; nil: others wait
       def await_bytes
         return true unless @buffer.empty?
 
+        @drained = false if @idle # it was said that something has come
         @idle = true
-        patience = @draining ? @limits.drain_idle : @patience
-        came = @plain ? Polyphony.backend_recv_within(@socket, @buffer, Transport::FIRST_READ, -1, patience) : @transport.fill_later(@buffer, patience)
+        came = receive_at_once
+        if came == false
+          return let_go if @connection.__may_rest?
+
+          came = receive_later
+        end
         @idle = false
-        came
+        came ? true : false
       rescue *Transport::ERRORS => e
         raise ClientGone, e.message
       end
@@ -181,6 +190,7 @@ module Polyphony
       # @return [Stream]
       # @!visibility private
       def go_over
+        @connection.__stay
         @gone_over = true
         @parser.close
         Stream.new(@transport, @parser.rest(@buffer))
@@ -228,9 +238,9 @@ module Polyphony
         raise error
       end
 
-      # @return [Boolean] whether another request may follow
+      # @return [Boolean, nil] whether another request may follow; nil: when it comes
       def serve
-        if @buffer.empty? then await_bytes or return false
+        if @buffer.empty? then came = await_bytes or return came
         else let_others
         end
         head = @parser.head(@buffer) || rest_of_head or return false
@@ -258,6 +268,7 @@ module Polyphony
       # @return [Boolean] as serve
       def serve_special(head)
         body = @parser.body?
+        @connection.__mute if body
         @expected = body && @parser.expect?
         @waited = @received = 0
         if head.asterisk? then answer_options(head, body)
@@ -286,6 +297,38 @@ module Polyphony
       end
 
       # --- heads --------------------------------------------------------------------------------
+
+      # Who got less than was asked for has got all; of TLS that cannot be known. What has come of a record there has to be
+      # waited for: nothing says when the rest is there.
+      # @return [Object] nil if the client is done; false if nothing is there
+      def receive_at_once
+        if @plain
+          return false if @drained
+
+          came = Polyphony.backend_recv_at_once(@socket, @buffer, Transport::FIRST_READ, -1)
+          @drained = @buffer.bytesize < Transport::FIRST_READ
+          return came
+        end
+        return false if @drained && !@transport.pending?
+
+        @drained = true
+        @transport.fill(@buffer, @limits.header_time) || nil
+      end
+
+      # @return [Object] nil if the client is done; false when the time is over
+      def receive_later
+        patience = @draining ? @limits.drain_idle : @patience
+        return @transport.fill_later(@buffer, patience) unless @plain
+
+        Polyphony.backend_recv_within(@socket, @buffer, Transport::FIRST_READ, -1, patience)
+      end
+
+      # Whoever waits needs no memory for what will come.
+      # @return [nil]
+      def let_go
+        @buffer.clear
+        nil
+      end
 
       # Requests that came together must not keep everybody else waiting.
       def let_others

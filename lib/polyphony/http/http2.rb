@@ -64,6 +64,7 @@ module Polyphony
 
       # Serves until the connection is to be closed.
       def run
+        @connection.__stay
         @fiber = Fiber.current
         converse
         abandon

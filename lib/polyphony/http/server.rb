@@ -198,12 +198,14 @@ module Polyphony
       end
 
       def serve
+        @crew = Crew.new(@limits, @log) { |connection| serve_connection(connection) } if HTTP.const_defined?(:Lobby)
         @acceptors = @listeners.map { |listener| spin(:accept) { listener.accept_loop { |socket| accept(listener, socket) } } }
         suspend
       ensure
         @listeners.each { |listener| listener.close unless listener.socket.closed? }
         Fiber.current.shutdown_all_children
-        @connections.keys.each { |connection| forget(connection) } # those whose fiber never ran
+        @connections.keys.each { |connection| forget(connection) } # those without a fiber
+        @crew&.close
       end
 
       # The kernel may have accepted more than we have seen, and those who wait in its queue would be refused.
@@ -230,10 +232,10 @@ module Polyphony
         socket.close unless @connections.key?(connection)
       end
 
-      # If there is no memory for another fiber, this client is out of luck, and the next may not be.
+      # If there is no memory for another, this client is out of luck, and the next may not be.
       def start_connection(connection)
-        @fiber.spin(:connection) { serve_connection(connection) }
-      rescue ::FiberError, ::NoMemoryError => e
+        @crew ? connection.__wait_in(@crew) : @fiber.spin(:connection) { serve_connection(connection) }
+      rescue ::FiberError, ::NoMemoryError, ::SystemCallError => e
         @log.error(e, "a connection of #{connection.name}")
         forget(connection)
       end
@@ -259,12 +261,14 @@ module Polyphony
         end
       end
 
+      # @return [Boolean] whether it waits for its next request now
       def serve_connection(connection)
-        connection.run
+        rests = connection.run
       rescue StandardError => e
         @log.error(e, "a connection of #{connection.name}")
+        rests = false
       ensure
-        forget(connection)
+        forget(connection) unless rests
       end
 
       def forget(connection)

@@ -125,6 +125,16 @@ module Polyphony
         @io.peer_cert
       end
 
+      # @return [Boolean] what was received need not be all of a record, or only one
+      def hidden?
+        true
+      end
+
+      # @return [Boolean] whether bytes can be had without the kernel
+      def pending?
+        @io.pending.positive?
+      end
+
       # Waits for bytes and appends them to the buffer.
       # @param buffer [String] binary
       # @param timeout [Numeric, nil] seconds

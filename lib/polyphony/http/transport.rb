@@ -51,6 +51,11 @@ module Polyphony
         @io
       end
 
+      # @return [Boolean] whether bytes may be there that the kernel does not tell of
+      def hidden?
+        false
+      end
+
       # Waits for bytes and appends them to the buffer.
       # @param buffer [String] binary
       # @param timeout [Numeric, nil] seconds

@@ -1,0 +1,315 @@
+/* class_lobby.c - HTTP::Lobby: where connections wait for their next request, without a fiber.
+ *
+ * A connection spends its life waiting. With a fiber for each, thousands of stacks have to be kept, looked through by the
+ * GC, and brought back into the processor's cache for a request that takes microseconds. So the kernel (epoll) tells who
+ * has something to say, and a fiber serves one after the other; see crew.rb.
+ *
+ * Each descriptor is added once, edge-triggered: a request costs no call to epoll of its own. That needs care:
+ *   - Whoever rests must have taken all there is. A receive that gave less than was asked for has (epoll(7)); who
+ *     cannot know asks for the descriptor to be looked at again (`again`).
+ *   - News of somebody who is being served are noted, and he is served again at once instead of resting.
+ *   - A client that is gone is told of once, so that is noted, too.
+ * A descriptor is removed before it is closed: a forked child may keep the socket, and so what epoll knows of it, alive.
+ *
+ * All of it happens in one thread, under the GVL. */
+#include "polyphony_http.h"
+
+#ifdef HAVE_SYS_EPOLL_H
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+#include "../polyphony/list.h"
+
+#define NEWS_AT_ONCE 64
+#define EVENTS (EPOLLIN | EPOLLRDHUP | EPOLLET)
+
+static VALUE cLobby, cGuest;
+
+enum place { PLACE_NONE, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACES };
+
+struct lobby {
+  VALUE self;
+  int epoll;                            /* -1 when closed */
+  struct list lists[PLACES];            /* of guests; those who wait, longest waiting first */
+};
+
+struct guest {
+  struct list link;                     /* in the list of its place */
+  VALUE self, connection, lobby;
+  int fd;
+  enum place place;
+  bool news, gone, muted;               /* gone: the other end has closed; muted: nothing is told of it */
+  int64_t since;                        /* ms: when it began to wait */
+};
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* A guest in a list has a fixed address in it. */
+static void lobby_mark(void *pointer) {
+  struct lobby *lobby = pointer;
+
+  for (int i = PLACE_NONE + 1; i < PLACES; i++)
+    list_each(node, &lobby->lists[i]) rb_gc_mark(list_entry(node, struct guest, link)->self);
+}
+
+/* Guests in the lists are as dead as it is: nobody looks at them. */
+static void lobby_free(void *pointer) {
+  struct lobby *lobby = pointer;
+
+  if (lobby->epoll >= 0) close(lobby->epoll);
+  ruby_xfree(lobby);
+}
+
+static size_t lobby_memsize(const void *pointer) { return sizeof(struct lobby); }
+
+static const rb_data_type_t lobby_type = {
+  .wrap_struct_name = "Polyphony::HTTP::Lobby",
+  .function = { .dmark = lobby_mark, .dfree = lobby_free, .dsize = lobby_memsize },
+  .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static void guest_mark(void *pointer) {
+  struct guest *guest = pointer;
+
+  rb_gc_mark_movable(guest->connection);
+  rb_gc_mark(guest->lobby);
+}
+
+static void guest_compact(void *pointer) {
+  struct guest *guest = pointer;
+  guest->connection = rb_gc_location(guest->connection);
+}
+
+static size_t guest_memsize(const void *pointer) { return sizeof(struct guest); }
+
+/* One that is freed is in no list, or the lobby is freed with it. */
+static const rb_data_type_t guest_type = {
+  .wrap_struct_name = "Polyphony::HTTP::Lobby::Guest",
+  .function = { .dmark = guest_mark, .dcompact = guest_compact, .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = guest_memsize },
+  .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static VALUE Lobby_allocate(VALUE klass) {
+  struct lobby *lobby;
+  VALUE self = TypedData_Make_Struct(klass, struct lobby, &lobby_type, lobby);
+
+  lobby->self = self;
+  lobby->epoll = -1;
+  for (int i = 0; i < PLACES; i++) list_init(&lobby->lists[i]);
+  return self;
+}
+
+static struct lobby *lobby_of(VALUE self) { return rb_check_typeddata(self, &lobby_type); }
+static struct guest *guest_of(VALUE self) { return rb_check_typeddata(self, &guest_type); }
+
+static struct lobby *open_lobby_of(VALUE self) {
+  struct lobby *lobby = lobby_of(self);
+
+  if (lobby->epoll < 0) rb_raise(rb_eIOError, "the lobby is closed");
+  return lobby;
+}
+
+/* ---- who is where --------------------------------------------------------------------------- */
+
+static int64_t now(void) {
+  struct timespec time;
+
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static void move(struct lobby *lobby, struct guest *guest, enum place place) {
+  list_remove(&guest->link);
+  guest->place = place;
+  if (place == PLACE_NONE) return;
+  list_push(&lobby->lists[place], &guest->link);
+  RB_OBJ_WRITTEN(lobby->self, Qundef, guest->self);
+}
+
+static void wait_for_news(struct lobby *lobby, struct guest *guest, enum place place) {
+  guest->since = now();
+  move(lobby, guest, place);
+}
+
+static int control(struct lobby *lobby, struct guest *guest, int operation, uint32_t events) {
+  struct epoll_event event = { .events = events, .data.ptr = guest };
+  return epoll_ctl(lobby->epoll, operation, guest->fd, &event);
+}
+
+static void note(struct lobby *lobby, const struct epoll_event *event) {
+  struct guest *guest = event->data.ptr;
+
+  if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) guest->gone = true;
+  if (guest->place == PLACE_FRESH || guest->place == PLACE_KEPT) move(lobby, guest, PLACE_READY);
+  else guest->news = true;
+}
+
+static void collect(struct lobby *lobby) {
+  struct epoll_event events[NEWS_AT_ONCE];
+  int count = epoll_wait(lobby->epoll, events, NEWS_AT_ONCE, 0);
+
+  for (int i = 0; i < count; i++) note(lobby, &events[i]);
+}
+
+/* ---- Lobby ---------------------------------------------------------------------------------- */
+
+static VALUE Lobby_initialize(VALUE self) {
+  struct lobby *lobby = lobby_of(self);
+
+  if (lobby->epoll >= 0) rb_raise(rb_eTypeError, "initialized already");
+  lobby->epoll = epoll_create1(EPOLL_CLOEXEC);
+  if (lobby->epoll < 0) rb_sys_fail("epoll_create1");
+  rb_update_max_fd(lobby->epoll);
+  return self;
+}
+
+/* What is readable when there is news. */
+static VALUE Lobby_descriptor(VALUE self) { return INT2FIX(open_lobby_of(self)->epoll); }
+
+/* enter(connection, descriptor) => Guest. It has not said anything yet. */
+static VALUE Lobby_enter(VALUE self, VALUE connection, VALUE descriptor) {
+  struct lobby *lobby = open_lobby_of(self);
+  struct guest *guest;
+  VALUE object = TypedData_Make_Struct(cGuest, struct guest, &guest_type, guest);
+
+  list_init(&guest->link);
+  guest->self = object;
+  guest->fd = NUM2INT(descriptor);
+  guest->connection = Qnil;
+  RB_OBJ_WRITE(object, &guest->lobby, self);
+  RB_OBJ_WRITE(object, &guest->connection, connection);
+  if (control(lobby, guest, EPOLL_CTL_ADD, EVENTS) < 0) rb_sys_fail("epoll_ctl");
+  wait_for_news(lobby, guest, PLACE_FRESH);
+  return object;
+}
+
+/* The connection whose turn it is, or nil. It is busy from here on. */
+static VALUE Lobby_take(VALUE self) {
+  struct lobby *lobby = open_lobby_of(self);
+  struct list *ready = &lobby->lists[PLACE_READY];
+
+  if (list_empty_p(ready)) collect(lobby);
+  if (list_empty_p(ready)) return Qnil;
+  struct guest *guest = list_entry(ready->next, struct guest, link);
+  guest->news = false;
+  move(lobby, guest, PLACE_BUSY);
+  return guest->connection;
+}
+
+static VALUE Lobby_ready_p(VALUE self) {
+  return list_empty_p(&lobby_of(self)->lists[PLACE_READY]) ? Qfalse : Qtrue;
+}
+
+/* The same, and asks the kernel before. */
+static VALUE Lobby_look(VALUE self) {
+  collect(open_lobby_of(self));
+  return Lobby_ready_p(self);
+}
+
+static struct guest *first(struct lobby *lobby, enum place place) {
+  struct list *list = &lobby->lists[place];
+  return list_empty_p(list) ? NULL : list_entry(list->next, struct guest, link);
+}
+
+/* ms until the first of these has waited for so many seconds; nil: for ever. */
+static int64_t left(struct lobby *lobby, enum place place, VALUE seconds) {
+  struct guest *guest = first(lobby, place);
+
+  if (!guest || NIL_P(seconds)) return INT64_MAX;
+  return guest->since + (int64_t)(NUM2DBL(seconds) * 1000) - now();
+}
+
+/* expired(fresh, kept) => a connection that has waited for longer than so many seconds, or nil. It is ready. */
+static VALUE Lobby_expired(VALUE self, VALUE fresh, VALUE kept) {
+  struct lobby *lobby = open_lobby_of(self);
+  struct guest *guest = NULL;
+
+  if (left(lobby, PLACE_FRESH, fresh) <= 0) guest = first(lobby, PLACE_FRESH);
+  else if (left(lobby, PLACE_KEPT, kept) <= 0) guest = first(lobby, PLACE_KEPT);
+  if (!guest) return Qnil;
+  move(lobby, guest, PLACE_READY);
+  return guest->connection;
+}
+
+/* patience(fresh, kept) => seconds until that has to be asked again, or nil. */
+static VALUE Lobby_patience(VALUE self, VALUE fresh, VALUE kept) {
+  struct lobby *lobby = open_lobby_of(self);
+  int64_t a = left(lobby, PLACE_FRESH, fresh), b = left(lobby, PLACE_KEPT, kept), least = a < b ? a : b;
+
+  if (least == INT64_MAX) return Qnil;
+  return DBL2NUM(least < 0 ? 0.0 : (double)least / 1000);
+}
+
+static VALUE Lobby_close(VALUE self) {
+  struct lobby *lobby = lobby_of(self);
+
+  if (lobby->epoll >= 0) close(lobby->epoll);
+  lobby->epoll = -1;
+  return Qnil;
+}
+
+/* ---- Guest ---------------------------------------------------------------------------------- */
+
+/* rest(again): has been served, and waits for more. again: there may be more already. */
+static VALUE Guest_rest(VALUE self, VALUE again) {
+  struct guest *guest = guest_of(self);
+  struct lobby *lobby = lobby_of(guest->lobby);
+
+  if (guest->place != PLACE_BUSY) return Qnil;
+  if ((RTEST(again) || guest->muted) && !guest->gone) {
+    guest->muted = false;
+    control(lobby, guest, EPOLL_CTL_MOD, EVENTS);
+  }
+  if (guest->news || guest->gone) move(lobby, guest, PLACE_READY);
+  else wait_for_news(lobby, guest, PLACE_KEPT);
+  return Qnil;
+}
+
+/* Somebody else waits for what comes next, in his own way. Ends with rest. */
+static VALUE Guest_mute(VALUE self) {
+  struct guest *guest = guest_of(self);
+  struct lobby *lobby = lobby_of(guest->lobby);
+
+  if (guest->muted || guest->place == PLACE_NONE) return Qnil;
+  guest->muted = true;
+  control(lobby, guest, EPOLL_CTL_MOD, 0);
+  return Qnil;
+}
+
+/* Nothing more is told of it. To be said before it is closed. */
+static VALUE Guest_leave(VALUE self) {
+  struct guest *guest = guest_of(self);
+  struct lobby *lobby = lobby_of(guest->lobby);
+
+  if (guest->place == PLACE_NONE) return Qnil;
+  move(lobby, guest, PLACE_NONE);
+  if (lobby->epoll >= 0) control(lobby, guest, EPOLL_CTL_DEL, 0);
+  return Qnil;
+}
+
+void Init_lobby(void) {
+  cLobby = rb_define_class_under(mHTTP, "Lobby", rb_cObject);
+  rb_gc_register_mark_object(cLobby);
+  rb_define_alloc_func(cLobby, Lobby_allocate);
+  rb_define_method(cLobby, "initialize", Lobby_initialize, 0);
+  rb_define_method(cLobby, "descriptor", Lobby_descriptor, 0);
+  rb_define_method(cLobby, "enter", Lobby_enter, 2);
+  rb_define_method(cLobby, "take", Lobby_take, 0);
+  rb_define_method(cLobby, "ready?", Lobby_ready_p, 0);
+  rb_define_method(cLobby, "look", Lobby_look, 0);
+  rb_define_method(cLobby, "expired", Lobby_expired, 2);
+  rb_define_method(cLobby, "patience", Lobby_patience, 2);
+  rb_define_method(cLobby, "close", Lobby_close, 0);
+  cGuest = rb_define_class_under(cLobby, "Guest", rb_cObject);
+  rb_gc_register_mark_object(cGuest);
+  rb_undef_alloc_func(cGuest);
+  rb_define_method(cGuest, "rest", Guest_rest, 1);
+  rb_define_method(cGuest, "mute", Guest_mute, 0);
+  rb_define_method(cGuest, "leave", Guest_leave, 0);
+}
+
+#else
+void Init_lobby(void) {}                /* a fiber for each connection, then */
+#endif

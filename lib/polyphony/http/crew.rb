@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+module Polyphony
+  module HTTP
+    # The fibers that serve connections. Whoever has something to say gets one; who waits for his next request has none, and
+    # costs neither a stack nor a switch. One fiber can serve all, one after the other, as long as no handler waits; as
+    # soon as one does, another fiber takes over.
+    #
+    # A fiber on which a handler has left something (children, fiber-locals, messages) stays with its connection and ends with
+    # it.
+    # @!visibility private
+    class Crew
+      # A fiber that nobody needs for so long ends, in seconds.
+      IDLE = 1
+      # How many connections a fiber serves before others have their turn.
+      TURN = 16
+      private_constant :IDLE, :TURN
+
+      # @param limits [Limits]
+      # @param log [Log]
+      # @yield [Connection] serves it, and returns whether it waits for its next request now
+      def initialize(limits, log, &serve)
+        @limits = limits
+        @log = log
+        @serve = serve
+        @lobby = Lobby.new
+        @parent = Fiber.current
+        @storage = RUBY_VERSION < '3.2' ? @parent.__storage : @parent.storage # as its children have it, too
+        @idle = []     # WaitLists of fibers without work, the last one to have had some at the end
+        @called = nil  # who was told that there is work, and has not begun
+        @parent.spin(:lobby) { look_out }
+      end
+
+      # @param connection [Connection]
+      # @param socket [BasicSocket]
+      # @return [Lobby::Guest]
+      def enter(connection, socket)
+        @lobby.enter(connection, socket.fileno)
+      end
+
+      # @return [Boolean] whether the current fiber can serve others
+      def free?
+        Fiber.current.__as_new?(@storage)
+      end
+
+      # @return [nil]
+      def close
+        @lobby.close
+      end
+
+      private
+
+      # Fibers that are at work look for themselves.
+      def look_out
+        news = ::IO.for_fd(@lobby.descriptor, autoclose: false)
+        loop do
+          news.wait_readable(patience)
+          send_home
+          call_for_help if @lobby.look
+        end
+      end
+
+      # Whoever begins to wait meanwhile has at least as long as the shorter of the limits.
+      def patience
+        time = [@lobby.patience(@limits.header_time, @limits.keep_alive), @limits.header_time, @limits.keep_alive].compact.min
+        time && (time + 0.001)
+      end
+
+      # Those who have said nothing for too long.
+      def send_home
+        while (connection = @lobby.expired(@limits.header_time, @limits.keep_alive))
+          connection.__expire
+        end
+      end
+
+      # There is more to do than whoever calls this can. Once is enough: who comes calls the next.
+      def call_for_help
+        return if @called
+
+        if (@called = @idle.pop) then @called.wake
+        else hire
+        end
+      end
+
+      # If there is no memory for another fiber, those who are there have to do.
+      def hire
+        desk = WaitList.new(self, 'a connection that has something to say')
+        @parent.spin(:connection) { work(desk) }
+        @called = desk
+      rescue ::FiberError, ::NoMemoryError => e
+        @log.error(e, 'a fiber for connections')
+      end
+
+      def work(desk)
+        begin
+          @called = nil if @called.equal?(desk)
+          return unless serve_all
+
+          @idle << desk
+        end while desk.park(IDLE)
+      ensure
+        @called = nil if @called.equal?(desk)
+        @idle.delete(desk)
+      end
+
+      # Until nobody has anything to say.
+      # @return [Boolean] whether this fiber can serve others
+      def serve_all
+        served = 0
+        while (connection = @lobby.take)
+          call_for_help if @lobby.ready?
+          @serve.call(connection) || free? or return false
+
+          snooze if ((served += 1) % TURN).zero?
+        end
+        true
+      end
+    end
+  end
+end
