@@ -251,15 +251,17 @@ static bool same_storage_p(VALUE fiber, VALUE storage) {
 #endif
 }
 
-/* Of the current fiber: whether those for whom it has run have left nothing behind that the next would meet: children,
- * messages, fiber-locals, fiber storage. */
-static VALUE Fiber_as_new_p(VALUE self, VALUE storage) {
-  struct fiber_state *fiber = get(self);
+/* Polyphony.__as_new?(storage): whether those for whom the current fiber has run have left nothing behind that the next
+ * would meet: children, messages, fiber-locals, fiber storage. */
+static VALUE Words_as_new_p(VALUE self, VALUE storage) {
+  (void)self;
+  VALUE current = rb_fiber_current();
+  struct fiber_state *fiber = get(current);
   bool left = fiber->child_count || !NIL_P(fiber->mailbox) || !NIL_P(fiber->deadline) || !list_empty_p(&fiber->scopes) ||
               (!NIL_P(fiber->monitors) && RARRAY_LEN(fiber->monitors));
 
   if (left || RARRAY_LEN(rb_funcallv(rb_thread_current(), id_keys, 0, NULL))) return Qfalse;
-  return same_storage_p(self, storage) ? Qtrue : Qfalse;
+  return same_storage_p(current, storage) ? Qtrue : Qfalse;
 }
 
 static VALUE Fiber_shift_exception(VALUE self) {
@@ -425,7 +427,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__auto_watcher=", Fiber_set_auto_watcher, 1);
   rb_define_method(cFiber, "__storage", Fiber_storage, 0);
   rb_define_method(cFiber, "__storage=", Fiber_set_storage, 1);
-  rb_define_method(cFiber, "__as_new?", Fiber_as_new_p, 1);
+  rb_define_singleton_method(mPolyphony, "__as_new?", Words_as_new_p, 1);
   rb_define_method(cFiber, "__park__", Fiber_park_off, 0);
   rb_define_method(cFiber, "__unpark__", Fiber_unpark, 0);
   rb_define_method(cFiber, "__parked__?", Fiber_parked_p, 0);

@@ -4,10 +4,13 @@
  * all of it is, or before more is waited for, so that what is kept is moved at most once per wait. */
 #include <math.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <ruby/io.h>
 #include "http1_ruby.h"
 
 VALUE cHTTP1;
 static VALUE cParser, cBadRequest;
+static ID id_closed_p;
 static VALUE last_limits;               /* pinned */
 static struct http1_limits last_read;   /* what they say */
 
@@ -22,6 +25,7 @@ struct parser {
   enum http1_framing framing;
   bool begun;                           /* whether the head that is being parsed has begun */
   bool in_trailers;
+  bool drained;                         /* see Parser_request */
   struct http1_reply reply;
 };
 
@@ -189,6 +193,42 @@ static VALUE Parser_head(VALUE self, VALUE buffer) {
   return head;
 }
 
+/* How much is received for a request without a String to put it in: nearly all are shorter. */
+#define SHORT_HEAD 4096
+
+static bool plain_p(const struct http1_head *head) {
+  return !head->upgrade && !head->asterisk && head->framing == HTTP1_NO_BODY;
+}
+
+/* request(http1, socket, buffer) => HTTP1::Request, or nil if it has to be received in the usual way; what has come of it is in the
+ * buffer then, which has to be empty before. Most requests are a short head and nothing else: they are parsed where
+ * they were received. What is wrong with one is left to the usual way, too, which knows how to tell. */
+static VALUE Parser_request(VALUE self, VALUE http1, VALUE socket, VALUE buffer) {
+  struct parser *parser = parser_of(self);
+  char bytes[SHORT_HEAD];
+
+  if (parser->begun || bytes_of(parser, buffer).length || RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return Qnil;
+  ssize_t count = recv(rb_io_descriptor(socket), bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (count <= 0) return Qnil;
+  parser->drained = count < (ssize_t)sizeof(bytes);
+  http1_head_begin(&parser->head);
+  enum http1_result result = http1_head_parse(&parser->head, bytes, (size_t)count);
+  if (result != HTTP1_DONE || parser->head.fields.pos != count || !plain_p(&parser->head)) {
+    rb_str_cat(buffer, bytes, count);
+    return Qnil;
+  }
+  VALUE head = http1_head_new(&parser->head, bytes);
+  begin_body(parser);
+  return http1_request_new(http1, head);
+}
+
+/* Whether another request may follow, and nothing of it has come. */
+static VALUE Parser_settled_p(VALUE self, VALUE buffer) {
+  struct parser *parser = parser_of(self);
+
+  return parser->drained && parser->reply.keep_alive && RSTRING_LEN(buffer) == 0 ? Qtrue : Qfalse;
+}
+
 /* Whether the connection stays open after this request. */
 static VALUE Parser_keep_alive_p(VALUE self) { return parser_of(self)->reply.keep_alive ? Qtrue : Qfalse; }
 static VALUE Parser_expect_p(VALUE self) { return parser_of(self)->head.expect ? Qtrue : Qfalse; }
@@ -326,6 +366,7 @@ void Init_http1_parser(void) {
   rb_gc_register_mark_object(cHTTP1);
   cBadRequest = rb_const_get(mHTTP, rb_intern("BadRequest"));
   rb_gc_register_mark_object(cBadRequest);
+  id_closed_p = rb_intern("closed?");
   last_limits = Qnil;
   rb_gc_register_address(&last_limits);
   cParser = rb_define_class_under(cHTTP1, "Parser", rb_cObject);
@@ -333,6 +374,8 @@ void Init_http1_parser(void) {
   rb_define_alloc_func(cParser, Parser_allocate);
   rb_define_method(cParser, "initialize", Parser_initialize, 1);
   rb_define_method(cParser, "head", Parser_head, 1);
+  rb_define_method(cParser, "request", Parser_request, 3);
+  rb_define_method(cParser, "settled?", Parser_settled_p, 1);
   rb_define_method(cParser, "keep_alive?", Parser_keep_alive_p, 0);
   rb_define_method(cParser, "expect?", Parser_expect_p, 0);
   rb_define_method(cParser, "body", Parser_body, 1);

@@ -194,10 +194,13 @@ static void add_fields(struct answer *answer, VALUE headers) {
 /* ---- fields of ours ------------------------------------------------------------------------- */
 
 static void add_length(struct answer *answer, int64_t length) {
-  char line[48];
-  int size = snprintf(line, sizeof(line), "content-length: %lld\r\n", (long long)length);
+  char digits[24], *end = digits + sizeof(digits), *p = end;
 
-  text_add(&answer->text, line, (size_t)size);
+  do *--p = (char)('0' + length % 10);
+  while ((length /= 10) > 0);
+  text_literal(&answer->text, "content-length: ");
+  text_add(&answer->text, p, (size_t)(end - p));
+  text_literal(&answer->text, "\r\n");
 }
 
 static void add_connection(struct answer *answer, struct http1_reply *reply) {
@@ -279,6 +282,13 @@ static VALUE Parser_express(VALUE self, VALUE io, VALUE head, VALUE status, VALU
   return rb_obj_freeze(sent ? rb_str_subseq(whole, (long)sent, RSTRING_LEN(whole) - (long)sent) : whole);
 }
 
+/* The same for an answer of Rack's. */
+static VALUE Parser_express_rack(VALUE self, VALUE io, VALUE head, VALUE status, VALUE headers, VALUE body, VALUE rack2) {
+  VALUE text = rack_plain_answer(status, headers, body, RTEST(rack2));
+
+  return NIL_P(text) ? Qnil : Parser_express(self, io, head, status, headers, text);
+}
+
 /* info(status, headers) => String: 1xx, after which an answer or another protocol follows. */
 static VALUE Parser_info(VALUE self, VALUE status, VALUE headers) {
   struct answer answer;
@@ -329,6 +339,7 @@ void Init_http1_response(void) {
   id_closed_p = rb_intern("closed?");
   rb_define_method(cParser, "answer", Parser_answer, 4);
   rb_define_method(cParser, "express", Parser_express, 5);
+  rb_define_method(cParser, "express_rack", Parser_express_rack, 6);
   rb_define_method(cParser, "info", Parser_info, 2);
   rb_define_method(cParser, "last_chunk", Parser_last_chunk, 1);
   rb_define_method(cParser, "chunk", Parser_chunk, 1);

@@ -32,10 +32,9 @@ static int look_at(VALUE name, VALUE value, VALUE argument) {
   return question->plain ? ST_CONTINUE : ST_STOP;
 }
 
-/* __plain_answer(status, headers, body, rack2) => String or nil: the whole body, if it is one and nothing else has
- * to be looked at. HEAD is not asked about, as its answer has to know its length. */
-static VALUE HTTP_s_plain_answer(VALUE self, VALUE status, VALUE headers, VALUE body, VALUE rack2) {
-  struct question question = { RTEST(rack2), true };
+/* HEAD is not asked about, as its answer has to know its length. */
+VALUE rack_plain_answer(VALUE status, VALUE headers, VALUE body, bool rack2) {
+  struct question question = { rack2, true };
 
   if (!RB_TYPE_P(body, T_ARRAY) || rb_obj_class(body) != rb_cArray || RARRAY_LEN(body) != 1) return Qnil;
   if (!FIXNUM_P(status) || status == INT2FIX(101)) return Qnil;
@@ -44,6 +43,11 @@ static VALUE HTTP_s_plain_answer(VALUE self, VALUE status, VALUE headers, VALUE 
   if (!string_p(text)) return Qnil;
   rb_hash_foreach(headers, look_at, (VALUE)&question);
   return question.plain ? text : Qnil;
+}
+
+/* __plain_answer(status, headers, body, rack2) => String or nil */
+static VALUE HTTP_s_plain_answer(VALUE self, VALUE status, VALUE headers, VALUE body, VALUE rack2) {
+  return rack_plain_answer(status, headers, body, RTEST(rack2));
 }
 
 void Init_rack(void) {

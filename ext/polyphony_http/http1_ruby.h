@@ -14,6 +14,10 @@ void Init_http1_response(void);
 /* A copy of what was parsed, which lives as long as somebody asks for it. */
 VALUE http1_head_new(const struct http1_head *head, const char *base);
 enum http1_verb http1_head_verb(VALUE head);
+/* An HTTP1::Request without a body. */
+VALUE http1_request_new(VALUE http1, VALUE head);
+/* The plain answer that was noted: its status, and the size of its body; 0 if there was none, or it is no Head. */
+int http1_head_status(VALUE head, uint32_t *size);
 /* Notes the plain answer that is about to be sent: a request that gets one needs no room for it. */
 void http1_head_answered(VALUE head, int status, uint32_t size);
 /* The fields as a Hash. host: takes the place of Host's value, unless it is NULL. */

@@ -9,6 +9,10 @@
 
 extern VALUE mHTTP; /* Polyphony::HTTP */
 
+/* The whole body of an answer of Rack's, if it is one String under headers that say nothing to the server; else nil.
+ * rack2: several lines of a value are several values. */
+VALUE rack_plain_answer(VALUE status, VALUE headers, VALUE body, bool rack2);
+
 void Init_http2_session(void); /* defines HTTP2 if there is libnghttp2 */
 
 #endif

@@ -4,6 +4,7 @@
 
 VALUE mHTTP;
 
+void Init_counts(void);
 void Init_lobby(void);
 void Init_proxy_protocol(void);
 void Init_rack(void);
@@ -16,6 +17,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_http_ext(void);
 void Init_polyphony_http_ext(void) {
   mHTTP = rb_define_module_under(rb_define_module("Polyphony"), "HTTP");
   rb_gc_register_mark_object(mHTTP);
+  Init_counts();
   Init_lobby();
   Init_proxy_protocol();
   Init_tls_transport();

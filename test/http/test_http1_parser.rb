@@ -11,6 +11,7 @@ class TestHTTP1Parser < Polyphony::TestCase
   LIMITS = Polyphony::HTTP::Limits.new
   # What a server says in every env.
   TEMPLATE = { 'REQUEST_METHOD' => 'GET', 'SERVER_PROTOCOL' => 'HTTP/1.1', 'QUERY_STRING' => '' }.freeze
+  Base = Polyphony::HTTP::RackHandler::Environment::Base
   BadRequest = Polyphony::HTTP::BadRequest
   Parser = Polyphony::HTTP::HTTP1.const_get(:Parser)
 
@@ -115,7 +116,7 @@ class TestHTTP1Parser < Polyphony::TestCase
   end
 
   def facts(head)
-    [head.verb, head.target, head.path, head.query, head.version, head.host, head.upgrade?, head.asterisk?, head.headers, head.env(TEMPLATE, nil)]
+    [head.verb, head.target, head.path, head.query, head.version, head.host, head.upgrade?, head.asterisk?, head.headers, head.env(base, nil)]
   end
 
   def body(parser, buffer, pieces)
@@ -183,6 +184,10 @@ class TestHTTP1Parser < Polyphony::TestCase
 
   # --- what it tells ------------------------------------------------------------------------------
 
+  def base(more = {})
+    Base.new(nil, TEMPLATE.merge(more), false, '80')
+  end
+
   def head(text)
     Parser.new(LIMITS).head(text.b)
   end
@@ -210,33 +215,42 @@ class TestHTTP1Parser < Polyphony::TestCase
     assert_nil head(GOOD['1.0 without Host']).host
   end
 
+  def test_each_request_of_a_connection_has_the_host_that_it_names
+    same = base
+    names = ["GET / HTTP/1.1\r\nHost: a:81\r\n\r\n", "GET / HTTP/1.1\r\nHost: a:81\r\n\r\n", "GET / HTTP/1.1\r\nHost: b\r\n\r\n",
+             GOOD['1.0 without Host'], "GET / HTTP/1.1\r\nHost: a:81\r\n\r\n"].map do |text|
+      head(text).env(same, nil).values_at('HTTP_HOST', 'SERVER_NAME', 'SERVER_PORT')
+    end
+    assert_equal [%w[a:81 a 81], %w[a:81 a 81], %w[b b 80], [nil, 'localhost', '80'], %w[a:81 a 81]], names
+  end
+
   def test_env
-    env = head("POST /a%20b?c=d HTTP/1.1\r\nHost: [::1]:81\r\nContent-Type: t\r\nContent-Length: 1\r\nX-My-Own: x\r\nA: 1\r\na: 2\r\n\r\n").env(TEMPLATE.merge('x' => 1), nil)
+    env = head("POST /a%20b?c=d HTTP/1.1\r\nHost: [::1]:81\r\nContent-Type: t\r\nContent-Length: 1\r\nX-My-Own: x\r\nA: 1\r\na: 2\r\n\r\n").env(base('x' => 1), nil)
     assert_equal({ 'x' => 1, 'REQUEST_METHOD' => 'POST', 'PATH_INFO' => '/a%20b', 'REQUEST_URI' => '/a%20b?c=d', 'QUERY_STRING' => 'c=d', 'SERVER_PROTOCOL' => 'HTTP/1.1',
                    'SERVER_NAME' => '[::1]', 'SERVER_PORT' => '81', 'HTTP_HOST' => '[::1]:81', 'CONTENT_TYPE' => 't', 'CONTENT_LENGTH' => '1',
                    'HTTP_X_MY_OWN' => 'x', 'HTTP_A' => '1, 2', 'rack.response_finished' => [], 'polyphony.request' => nil }, env)
-    ipv6 = head("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n").env(TEMPLATE, nil)
-    assert_equal ['[::1]', nil], ipv6.values_at('SERVER_NAME', 'SERVER_PORT')
-    refute head(GOOD['1.0 without Host']).env(TEMPLATE, nil).key?('SERVER_NAME')
-    refute head("GET / HTTP/1.1\r\nHost: a\r\nProxy: http://b\r\n\r\n").env(TEMPLATE, nil).key?('HTTP_PROXY')
-    { 'a:1' => %w[a 1], 'a:' => ['a', nil], 'a1' => ['a1', nil], '1' => ['1', nil], '1:2' => %w[1 2], '127.0.0.1:8080' => %w[127.0.0.1 8080],
-      '[::1]:' => ['[::1]', nil] }.each do |host, expected|
-      assert_equal expected, head("GET / HTTP/1.1\r\nHost: #{host}\r\n\r\n").env(TEMPLATE, nil).values_at('SERVER_NAME', 'SERVER_PORT'), host
+    ipv6 = head("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n").env(base, nil)
+    assert_equal ['[::1]', '80'], ipv6.values_at('SERVER_NAME', 'SERVER_PORT')
+    assert_equal %w[localhost 80], head(GOOD['1.0 without Host']).env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT')
+    refute head("GET / HTTP/1.1\r\nHost: a\r\nProxy: http://b\r\n\r\n").env(base, nil).key?('HTTP_PROXY')
+    { 'a:1' => %w[a 1], 'a:' => %w[a 80], 'a1' => %w[a1 80], '1' => %w[1 80], '1:2' => %w[1 2], '127.0.0.1:8080' => %w[127.0.0.1 8080],
+      '[::1]:' => %w[[::1] 80] }.each do |host, expected|
+      assert_equal expected, head("GET / HTTP/1.1\r\nHost: #{host}\r\n\r\n").env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT'), host
     end
   end
 
   def test_what_an_env_had_before_is_replaced
     before = { 'HTTP_A' => 'ours', 'HTTP_HOST' => 'ours', 'HTTP_B' => 'ours' }.freeze
-    env = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nX: y\r\na: 2\r\nX: z\r\nA: 3\r\n\r\n").env(TEMPLATE.merge(before), nil)
+    env = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nX: y\r\na: 2\r\nX: z\r\nA: 3\r\n\r\n").env(base(before), nil)
     assert_equal ['1, 2, 3', 'a', 'ours', 'y, z'], env.values_at('HTTP_A', 'HTTP_HOST', 'HTTP_B', 'HTTP_X')
     assert_equal %w[ours] * 3, before.values
   end
 
   def test_what_is_spelled_with_dashes_wins
     ["X-Mine: dash\r\nX_Mine: underscore", "X_Mine: underscore\r\nX-Mine: dash"].each do |fields|
-      assert_equal 'dash', head("GET / HTTP/1.1\r\nHost: a\r\n#{fields}\r\n\r\n").env(TEMPLATE, nil)['HTTP_X_MINE']
+      assert_equal 'dash', head("GET / HTTP/1.1\r\nHost: a\r\n#{fields}\r\n\r\n").env(base, nil)['HTTP_X_MINE']
     end
-    env = head("GET / HTTP/1.1\r\nHost: a\r\nX_Mine: 1\r\nContent_Length: 5\r\nTransfer_Encoding: chunked\r\nX_Forwarded_For: me\r\n\r\n").env(TEMPLATE, nil)
+    env = head("GET / HTTP/1.1\r\nHost: a\r\nX_Mine: 1\r\nContent_Length: 5\r\nTransfer_Encoding: chunked\r\nX_Forwarded_For: me\r\n\r\n").env(base, nil)
     assert_equal '1', env['HTTP_X_MINE']
     assert_empty env.keys & %w[CONTENT_LENGTH HTTP_CONTENT_LENGTH HTTP_TRANSFER_ENCODING HTTP_X_FORWARDED_FOR]
   end

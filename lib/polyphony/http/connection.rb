@@ -59,7 +59,7 @@ module Polyphony
       # Serves until the connection ends, or until nothing is going on and its fiber can be spared.
       # @return [Boolean] whether it is to go on when more comes
       def run
-        rests = !@gone && speak.equal?(true)
+        rests = !@gone && (@decided ? @protocol.run : speak).equal?(true)
       rescue ClientGone
         rests = false
       rescue BadRequest => e
@@ -190,6 +190,12 @@ module Polyphony
         @guest = nil
       end
 
+      # @return [Request, nil] the one that is being handled, in HTTP/1
+      # @!visibility private
+      def __request
+        @protocol.request
+      end
+
       # Goes on with another protocol.
       # @!visibility private
       def __switch(protocol)
@@ -226,11 +232,11 @@ module Polyphony
       def speak
         @transport ||= @listener.transport(@socket, self)
         @protocol ||= begin_protocol
-        return @protocol.run if @decided
-
-        came = @protocol.await_bytes or return came.nil?
-        @decided = true
-        @protocol = HTTP2.new(self, @buffer) if preface?
+        unless @decided
+          came = @protocol.await_bytes or return came.nil?
+          @decided = true
+          @protocol = HTTP2.new(self, @buffer) if preface?
+        end
         @protocol.run
       end
 

@@ -16,13 +16,10 @@ module Polyphony
       TURN = 16
       private_constant :IDLE, :TURN
 
-      # @param limits [Limits]
-      # @param log [Log]
-      # @yield [Connection] serves it, and returns whether it waits for its next request now
-      def initialize(limits, log, &serve)
-        @limits = limits
-        @log = log
-        @serve = serve
+      # @param server [Server] whose fiber this is
+      def initialize(server)
+        @server = server
+        @limits = server.limits
         @lobby = Lobby.new
         @parent = Fiber.current
         @storage = RUBY_VERSION < '3.2' ? @parent.__storage : @parent.storage # as its children have it, too
@@ -40,7 +37,7 @@ module Polyphony
 
       # @return [Boolean] whether the current fiber can serve others
       def free?
-        Fiber.current.__as_new?(@storage)
+        Polyphony.__as_new?(@storage)
       end
 
       # @return [nil]
@@ -88,7 +85,7 @@ module Polyphony
         @parent.spin(:connection) { work(desk) }
         @called = desk
       rescue ::FiberError, ::NoMemoryError => e
-        @log.error(e, 'a fiber for connections')
+        @server.log.error(e, 'a fiber for connections')
       end
 
       def work(desk)
@@ -109,7 +106,7 @@ module Polyphony
         served = 0
         while (connection = @lobby.take)
           call_for_help if @lobby.ready?
-          @serve.call(connection) || free? or return false
+          @server.__serve(connection) || free? or return false
 
           snooze if ((served += 1) % TURN).zero?
         end

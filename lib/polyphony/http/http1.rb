@@ -44,6 +44,7 @@ module Polyphony
         @drained = !@plain
         @deadline = nil
         @draining = @server.draining?
+        @short = @plain && !@draining
         @idle = @broken = @gone_over = @expected = @writing = false
         @turns = @reading_turns = nil # fibers that wait to write, and to read
         @readers = 0 # fibers that read
@@ -55,7 +56,8 @@ module Polyphony
       # Serves until the connection is to be closed, or nothing is going on.
       # @return [Boolean] true: nothing is going on
       def run
-        nil while (more = serve)
+        more = @idle && @short && @left > 1 ? serve_shortly : true
+        more = serve while more
         more.nil?
       rescue BadRequest => e
         refuse(e)
@@ -84,6 +86,7 @@ module Polyphony
       # The next answer is the last, and says so: see Connection#drain. If one has begun, it is the one after it.
       def drain
         @draining = true
+        @short = false
         @parser.close if @request && !@request.answered?
       end
 
@@ -238,6 +241,26 @@ module Polyphony
         raise error
       end
 
+      # What most requests are, on a connection that has rested: a short head and nothing else, from a client that waits for
+      # the answer before it says more.
+      # @return [Boolean, nil] as serve; true also if it is none of these
+      def serve_shortly
+        @drained = false
+        @request = request = @parser.request(self, @socket, @buffer) or return true
+        @idle = false
+        @left -= 1
+        @server.handle(request)
+        @request = nil
+        return follow(request) unless @parser.settled?(@buffer) && request.__state == :done && !@gone_over && !@broken && @readers == 0
+
+        @patience = @keep_alive
+        @drained = true
+        return true unless @connection.__may_rest?
+
+        @idle = true
+        nil
+      end
+
       # @return [Boolean, nil] whether another request may follow; nil: when it comes
       def serve
         if @buffer.empty? then came = await_bytes or return came
@@ -255,6 +278,11 @@ module Polyphony
         @request = request = Request.new(self, head, body)
         @server.handle(request)
         @request = nil
+        follow(request, body)
+      end
+
+      # @return [Boolean] as serve
+      def follow(request, body = false)
         return false if @gone_over || @broken || @readers > 0 # who reads on must not get what comes next
         return close_gently unless request.__state == :done
         return skip_body if body && @parser.body?
@@ -268,7 +296,10 @@ module Polyphony
       # @return [Boolean] as serve
       def serve_special(head)
         body = @parser.body?
-        @connection.__mute if body
+        if body
+          @connection.__mute
+          @short = false # what a reader gives back is not to be had there
+        end
         @expected = body && @parser.expect?
         @waited = @received = 0
         if head.asterisk? then answer_options(head, body)

@@ -64,27 +64,30 @@ module Polyphony
         @rack2 = self.class.__rack_version < 3
         @environment = Environment.new(rack2: @rack2, rewindable: rewindable.nil? ? @rack2 : rewindable,
                                        errors: errors, multiprocess: multiprocess, early_hints: early_hints, extra: env)
+        @hints = @environment.hints?
       end
 
       # @param request [Request]
       # @return [void]
       def call(request)
-        env = @environment.for(request)
-        # Middleware may put its own in the place of these.
-        input = env['rack.input'] if request.__body
-        hijack = env['rack.hijack']
-        finished = env['rack.response_finished']
+        base = request.connection.app_data
+        base = prepare(request) unless base.is_a?(Environment::Base) && base.owner.equal?(@environment)
+        head = request.__head
+        base.now = env = head ? head.env(base, request) : @environment.for(request, base)
+        @environment.complete(env, request, base) unless head&.usual? && !request.__body && !@hints
+        input = env['rack.input'] if request.__body # middleware may put its own in its place
         status, headers, body = @app.call(env)
         blame_client(input, body) if input&.__error && status.to_i > 499
-        if request.__state != :idle then taken_over(body, hijack)
+        if request.__state != :idle then taken_over(body, base)
         elsif !request.__plain(status, headers, body, @rack2) then Response.new(request, @rack2).deliver(status, headers, body)
         end
       rescue StandardError => e
-        hijack&.__wait # somebody may have it all the same
+        base&.hijack&.__wait # somebody may have it all the same
         raise input&.__error || e
       ensure
+        base.now = nil if base && !base.http2
         input&.__release
-        finish_with(request, env, status, headers) if finished && !(env['rack.response_finished'] || NO_CALLBACKS).empty?
+        finish_with(request, env, status, headers) if env && !(env['rack.response_finished'] || NO_CALLBACKS).empty?
       end
 
       private
@@ -113,10 +116,14 @@ module Polyphony
         raise input.__error
       end
 
+      def prepare(request)
+        request.connection.app_data = @environment.base(request.connection, request.version == '2')
+      end
+
       # The application took the connection, or answered by itself: what it returned is nothing to us.
-      def taken_over(body, hijack)
+      def taken_over(body, base)
         body.close if body.respond_to?(:close)
-        hijack&.__wait
+        base.hijack&.__wait
       end
 
       def finish_with(request, env, status, headers)

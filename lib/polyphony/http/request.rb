@@ -32,7 +32,7 @@ module Polyphony
       attr_reader :sent
 
       # Readers that Ruby makes cost a third of what others do, and these are asked for with every request.
-      attr_reader :state, :on_finish, :body
+      attr_reader :state, :on_finish, :body, :head
       # @!method __state
       #   @return [Symbol] +:idle+ until the answer has begun, +:body+, then +:done+
       #   @!visibility private
@@ -45,7 +45,11 @@ module Polyphony
       #   @return [true, nil] whether a body came along
       #   @!visibility private
       alias __body body
-      remove_method :state, :on_finish, :body
+      # @!method __head
+      #   @return [HTTP1::Head, nil] of a request of HTTP/1
+      #   @!visibility private
+      alias __head head
+      remove_method :state, :on_finish, :body, :head
 
       # @param connection [Connection]
       # @param head [Hash] +verb+, +target+, +version+, +scheme+ and +headers+
@@ -315,23 +319,6 @@ module Polyphony
       # @!visibility private
       def __read_into(_string, _most)
         nil
-      end
-
-      # @param template [Hash] what does not depend on the request
-      # @return [Hash] the env of Rack, but for what the application can ask the server for
-      # @!visibility private
-      def __env(template)
-        env = __fill_env(template.dup)
-        env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
-        env['rack.response_finished'] = []
-        env['polyphony.request'] = self
-        env
-      end
-
-      # @return [Boolean] whether its env needs nothing more than what every env does
-      # @!visibility private
-      def __usual?
-        false
       end
 
       # Sets what the head of the request says in an env of Rack: REQUEST_METHOD, PATH_INFO, QUERY_STRING,

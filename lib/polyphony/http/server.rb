@@ -46,6 +46,7 @@ module Polyphony
         @log = log.is_a?(Log) ? log : Log.new(log)
         @access_log = access_log
         @stats = Stats.new
+        @counts = @stats.counts
         @connections = {}.compare_by_identity
         @places = Semaphore.new(@limits.connections)
         @stale = []
@@ -137,7 +138,7 @@ module Polyphony
       # @!visibility private
       def handle(request)
         began = (@access_log || @stats.durations) && Clock.now
-        @stats.__began
+        @counts.began
         @handler.call(request)
         complete(request) unless request.__state == :done
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- of one request, which is no reason to end the others
@@ -146,8 +147,20 @@ module Polyphony
 
         failed(request, e)
       ensure
-        @stats.__over(request)
+        @counts.over(request)
         over(request, e, began) if began || request.__on_finish
+      end
+
+      # Serves a connection that has something to say.
+      # @return [Boolean] whether it waits for its next request now
+      # @!visibility private
+      def __serve(connection)
+        rests = connection.run
+      rescue StandardError => e
+        @log.error(e, "a connection of #{connection.name}")
+        rests = false
+      ensure
+        forget(connection) unless rests
       end
 
       private
@@ -198,7 +211,7 @@ module Polyphony
       end
 
       def serve
-        @crew = Crew.new(@limits, @log) { |connection| serve_connection(connection) } if HTTP.const_defined?(:Lobby)
+        @crew = Crew.new(self) if HTTP.const_defined?(:Lobby)
         @acceptors = @listeners.map { |listener| spin(:accept) { listener.accept_loop { |socket| accept(listener, socket) } } }
         suspend
       ensure
@@ -234,7 +247,7 @@ module Polyphony
 
       # If there is no memory for another, this client is out of luck, and the next may not be.
       def start_connection(connection)
-        @crew ? connection.__wait_in(@crew) : @fiber.spin(:connection) { serve_connection(connection) }
+        @crew ? connection.__wait_in(@crew) : @fiber.spin(:connection) { __serve(connection) }
       rescue ::FiberError, ::NoMemoryError, ::SystemCallError => e
         @log.error(e, "a connection of #{connection.name}")
         forget(connection)
@@ -259,16 +272,6 @@ module Polyphony
         while (connection = @stale.shift)
           return connection if @connections.key?(connection) && connection.__stale?(now)
         end
-      end
-
-      # @return [Boolean] whether it waits for its next request now
-      def serve_connection(connection)
-        rests = connection.run
-      rescue StandardError => e
-        @log.error(e, "a connection of #{connection.name}")
-        rests = false
-      ensure
-        forget(connection) unless rests
       end
 
       def forget(connection)

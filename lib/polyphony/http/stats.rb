@@ -36,7 +36,12 @@ module Polyphony
       #   @return [Integer] requests and connections refused as bad input
       # @!attribute [rw] bytes_out
       #   @return [Integer] bytes of answers
-      COUNTERS.each_key { |name| attr_accessor name }
+      attr_accessor :connections, :open, :errors, :refused
+
+      %i[requests running bytes_out].each do |name|
+        define_method(name) { @counts.public_send(name) }
+        define_method(:"#{name}=") { |count| @counts.public_send(:"#{name}=", count) }
+      end
 
       # @return [Time]
       attr_reader :started
@@ -47,8 +52,8 @@ module Polyphony
 
       # @param durations [Boolean] whether durations are counted
       def initialize(durations: false)
-        COUNTERS.each_key { |name| instance_variable_set(:"@#{name}", 0) }
-        @answers = Array.new(CLASSES.last + 1, 0)
+        @connections = @open = @errors = @refused = 0
+        @counts = Counts.new
         @seconds = 0.0
         @started = Time.now
         count_durations if durations
@@ -70,25 +75,13 @@ module Polyphony
         nil
       end
 
-      # A request has begun.
+      # @return [Counts] what changes with every request
       # @!visibility private
-      def __began
-        @requests += 1
-        @running += 1
-      end
-
-      # A request is over.
-      # @!visibility private
-      def __over(request)
-        @running -= 1
-        @bytes_out += request.sent
-        status = request.status
-        @answers[status / 100] += 1 if status
-      end
+      attr_reader :counts
 
       # @return [Hash{Integer => Integer}] answers by the first digit of their status
       def by_class
-        CLASSES.to_h { |digit| [digit, @answers[digit]] }
+        CLASSES.to_h { |digit| [digit, @counts.answers(digit)] }
       end
 
       # @return [Hash{Symbol => Integer}]
@@ -106,7 +99,7 @@ module Polyphony
 
           public_send(:"#{name}=", public_send(name) + other.public_send(name))
         end
-        other.by_class.each { |digit, count| @answers[digit] += count }
+        other.by_class.each { |digit, count| @counts.add_answers(digit, count) }
         @seconds += other.seconds
         other.durations&.each_with_index { |count, index| count_durations.durations[index] += count }
         self
@@ -114,7 +107,7 @@ module Polyphony
 
       # @return [String] all numbers, for Stats.unpack in another process
       def pack
-        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @answers[digit] },
+        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @counts.answers(digit) },
          *(@durations || [0] * (BUCKETS.size + 1)), (@seconds * 1_000_000).round].pack(FORMAT)
       end
 
@@ -127,8 +120,9 @@ module Polyphony
       private
 
       def restore(numbers)
-        COUNTERS.each_key { |name| instance_variable_set(:"@#{name}", numbers.shift) }
-        @answers = [0, *numbers.shift(CLASSES.size)]
+        @counts = Counts.new
+        COUNTERS.each_key { |name| public_send(:"#{name}=", numbers.shift) }
+        CLASSES.each { |digit| @counts.add_answers(digit, numbers.shift) }
         @durations = numbers.shift(BUCKETS.size + 1)
         @seconds = numbers.shift / 1_000_000.0
         @started = nil

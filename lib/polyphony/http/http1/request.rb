@@ -110,18 +110,18 @@ module Polyphony
         end
 
         # @!visibility private
+        def __plain(status, headers, body, rack2)
+          return super if @body || @state != :idle
+
+          rest = @http1.parser.express_rack(@http1.__free_socket, @head, status, headers, body, rack2) or return super
+          @state = :done
+          @http1.write(rest) unless rest == true
+          true
+        end
+
+        # @!visibility private
         def __read_into(string, most)
           @http1.read_into(string, most) if @body && @http1.request.equal?(self)
-        end
-
-        # @!visibility private
-        def __env(template)
-          @head.env(template, self)
-        end
-
-        # @!visibility private
-        def __usual?
-          @head.usual? && !@body
         end
 
         private

@@ -19,9 +19,22 @@ module Polyphony
         UPGRADE_LIST = /\s*,\s*/.freeze
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
-        # The part of a connection; of +owner+, because a connection can be served by several applications.
-        Base = Struct.new(:owner, :env, :http2)
-        private_constant :Base
+        # What is the same for all requests of a connection. Read by Head#env, too.
+        # @!attribute owner
+        #   @return [Environment] a connection can be served by several applications
+        # @!attribute env
+        #   @return [Hash] the template
+        # @!attribute http2
+        #   @return [Boolean]
+        # @!attribute port
+        #   @return [String] where the scheme is spoken by default
+        # @!attribute host
+        #   @return [String, nil] the one that SERVER_NAME and SERVER_PORT of the template are for
+        # @!attribute hijack
+        #   @return [Hijack, nil] gives the connection away
+        # @!attribute now
+        #   @return [Hash, nil] the env of the request in progress
+        Base = Struct.new(:owner, :env, :http2, :port, :host, :hijack, :now)
 
         # @param rack2 [Boolean]
         # @param rewindable [Boolean]
@@ -41,19 +54,44 @@ module Polyphony
           @common.merge!(extra)
         end
 
-        # @param request [Request]
-        # @return [Hash]
-        def for(request)
-          connection = request.connection
-          base = connection.app_data
-          base = connection.app_data = base_for(connection, request.version == '2') unless base.is_a?(Base) && base.owner.equal?(self)
-          env = request.__env(base.env)
-          unless request.__usual?
-            without_host(env, connection) unless env.key?('HTTP_HOST')
-            env['rack.input'] = @input_class.new(request) if request.body?
+        # @param connection [Connection]
+        # @param http2 [Boolean]
+        # @return [Base]
+        def base(connection, http2)
+          scheme = connection.transport.scheme
+          base = Base.new(self, template(connection, scheme), http2, DEFAULT_PORTS[scheme])
+          if http2 then base.env.delete('rack.hijack')
+          else base.env['rack.hijack'] = base.hijack = Hijack.new(connection, base)
           end
-          base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
+          base
+        end
+
+        # The env of a request that HTTP/1 has not made already.
+        # @param request [Request]
+        # @param base [Base]
+        # @return [Hash]
+        def for(request, base)
+          env = request.__fill_env(base.env.dup)
+          env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
+          env['rack.response_finished'] = []
+          env['polyphony.request'] = request
           env
+        end
+
+        # What most requests do not need.
+        # @param env [Hash]
+        # @param request [Request]
+        # @param base [Base]
+        # @return [void]
+        def complete(env, request, base)
+          without_host(env, request.connection) unless env.key?('HTTP_HOST')
+          env['rack.input'] = @input_class.new(request) if request.__body
+          base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
+        end
+
+        # @return [Boolean] whether each env has to be completed
+        def hints?
+          @early_hints == true
         end
 
         private
@@ -64,16 +102,14 @@ module Polyphony
         end
 
         # The scheme is that of the connection: in HTTP/2 a client can name any.
-        def base_for(connection, http2)
-          scheme = connection.transport.scheme
+        def template(connection, scheme)
           env = PLACES.merge(@common).merge!('rack.url_scheme' => scheme, 'REMOTE_ADDR' => connection.peer || '127.0.0.1')
           env['REMOTE_PORT'] = connection.peer_port.to_s if connection.peer_port
           env['HTTPS'] = 'on' if scheme == 'https'
           env['SERVER_NAME'] = 'localhost'
           env['SERVER_PORT'] = DEFAULT_PORTS[scheme]
           env['rack.input'] = EMPTY_INPUT
-          env.delete('rack.hijack') if http2
-          Base.new(self, env, http2)
+          env
         end
 
         # A client of HTTP/1.0 need not say whom it wants to speak to: then it is our own address.
@@ -84,10 +120,7 @@ module Polyphony
         end
 
         def http1_hooks(env, request)
-          env['rack.hijack'] = Hijack.new(request, env)
           env['rack.early_hints'] = EarlyHints.new(request) if @early_hints == true
-          return if request.__usual?
-
           upgrade = env['HTTP_UPGRADE'] or return
           env['rack.protocol'] = upgrade.split(UPGRADE_LIST) if request.version == '1.1'
         end

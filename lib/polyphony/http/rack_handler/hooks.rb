@@ -26,20 +26,21 @@ module Polyphony
         end
       end
 
-      # +rack.hijack+ of a request: hands out the connection.
+      # +rack.hijack+ of the requests of a connection: hands it out, to the one that is in progress.
       class Hijack
-        # @param request [Request]
-        # @param env [Hash] gets +rack.hijack_io+
-        def initialize(request, env)
-          @request = request
-          @env = env
+        # @param connection [Connection]
+        # @param base [Environment::Base] whose env gets +rack.hijack_io+
+        def initialize(connection, base)
+          @connection = connection
+          @base = base
         end
 
         # The socket itself, if nothing was read from it that is not ours, and if it is a socket. Else one that
         # does what the other would.
         # @return [IO] for the caller to close
+        # @raise [BadResponse] if the request has been answered
         def call
-          @io ||= @env['rack.hijack_io'] = take
+          @io ||= take.tap { |io| @base.now['rack.hijack_io'] = io if @base.now }
         end
 
         # Waits until what we carry has been carried.
@@ -51,7 +52,8 @@ module Polyphony
         private
 
         def take
-          stream = @request.hijack
+          request = @connection.__request or raise BadResponse, 'the request is over, so the connection cannot be taken over'
+          stream = request.hijack
           socket = stream.detach
           return socket if socket
 
