@@ -10,7 +10,7 @@ static VALUE names[HTTP1_NAMES];
 static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
 static VALUE empty_string, http_1_0, http_1_1, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
-static VALUE key_finished, key_request, localhost;
+static VALUE key_finished, key_request, key_hijack, key_address, key_port, localhost;
 static ID id_http1, id_head, id_state;
 static VALUE sym_idle;
 
@@ -240,8 +240,10 @@ static void fill_fields(struct head *head, VALUE env) {
   if (fields->underscores) fill_underscored(head, env);
 }
 
-/* What an env says of every request of a connection: RackHandler::Environment::Base. */
-enum base { BASE_OWNER, BASE_ENV, BASE_HTTP2, BASE_PORT, BASE_HOST };
+/* RackHandler::Environment::Base, of a connection, and its Template, which all connections share as long as they can: a thousand of
+ * them would not fit into the processor's cache. */
+enum base { BASE_TEMPLATE, BASE_ADDRESS, BASE_PORT, BASE_HIJACK };
+enum template { TEMPLATE_ENV, TEMPLATE_DEFAULT_PORT, TEMPLATE_HOST, TEMPLATE_ADDRESS };
 
 /* The port is all digits, behind a colon; an address with colons stands in [ ]. */
 static void set_server(VALUE template, const char *host, const char *end, VALUE default_port) {
@@ -254,17 +256,30 @@ static void set_server(VALUE template, const char *host, const char *end, VALUE 
   rb_hash_aset(template, key_server_port, stop < end ? rb_str_freeze(rb_str_new(stop, end - stop)) : default_port);
 }
 
-/* A client asks for the same host again and again, so what follows from it is part of the template. */
-static VALUE template_for(const struct head *head, VALUE base) {
-  VALUE template = RSTRUCT_GET(base, BASE_ENV), host = RSTRUCT_GET(base, BASE_HOST);
+static bool same_p(VALUE string, const char *text, size_t length) {
+  return !NIL_P(string) && (size_t)RSTRING_LEN(string) == length && !memcmp(RSTRING_PTR(string), text, length);
+}
+
+/* Clients ask for the same host, and a proxy has the same address, again and again: so that is part of the template. */
+static VALUE env_for(const struct head *head, VALUE base) {
+  VALUE template = RSTRUCT_GET(base, BASE_TEMPLATE), address = RSTRUCT_GET(base, BASE_ADDRESS);
+  Check_Type(template, T_STRUCT);
+  VALUE env = RSTRUCT_GET(template, TEMPLATE_ENV);
   const char *name = head->bytes + head->head.host.at;
   size_t length = head->head.host.length;
 
-  Check_Type(template, T_HASH);
-  if (!NIL_P(host) && (size_t)RSTRING_LEN(host) == length && !memcmp(RSTRING_PTR(host), name, length)) return template;
-  set_server(template, name, name + length, RSTRUCT_GET(base, BASE_PORT));
-  RSTRUCT_SET(base, BASE_HOST, rb_str_new(name, (long)length));
-  return template;
+  Check_Type(env, T_HASH);
+  if (!same_p(RSTRUCT_GET(template, TEMPLATE_HOST), name, length)) {
+    set_server(env, name, name + length, RSTRUCT_GET(template, TEMPLATE_DEFAULT_PORT));
+    RSTRUCT_SET(template, TEMPLATE_HOST, rb_str_new(name, (long)length));
+  }
+  if (!same_p(RSTRUCT_GET(template, TEMPLATE_ADDRESS), RSTRING_PTR(address), (size_t)RSTRING_LEN(address))) {
+    rb_hash_aset(env, key_address, address);
+    RSTRUCT_SET(template, TEMPLATE_ADDRESS, address);
+  }
+  env = rb_hash_dup(env);
+  if (!NIL_P(RSTRUCT_GET(base, BASE_PORT))) rb_hash_aset(env, key_port, RSTRUCT_GET(base, BASE_PORT));
+  return env;
 }
 
 static VALUE path_of(const struct head *head) {
@@ -283,13 +298,13 @@ static VALUE Head_target(VALUE self) {
   return rb_str_cat(target, head->bytes + head->head.query.at, head->head.query.length);
 }
 
-/* env(base, request) => Hash. The template in the base is that of a GET of HTTP/1.1 without a query, which most are: what it
+/* env(base, request) => Hash. The template is that of a GET of HTTP/1.1 without a query, which most are: what it
  * says is not said again, for each entry costs half as much as the parsing of a short head. */
 static VALUE Head_env(VALUE self, VALUE base, VALUE request) {
   struct head *head = head_of(self);
 
   Check_Type(base, T_STRUCT);
-  VALUE env = rb_hash_dup(template_for(head, base));
+  VALUE env = env_for(head, base);
   if (head->head.verb != HTTP1_VERB_GET) rb_hash_aset(env, key_method, verbs[head->head.verb]);
   rb_hash_aset(env, key_path, path_of(head));
   rb_hash_aset(env, key_uri, Head_target(self));
@@ -298,6 +313,7 @@ static VALUE Head_env(VALUE self, VALUE base, VALUE request) {
   fill_fields(head, env);
   rb_hash_aset(env, key_finished, rb_ary_new());
   rb_hash_aset(env, key_request, request);
+  rb_hash_aset(env, key_hijack, RSTRUCT_GET(base, BASE_HIJACK));
   RB_GC_GUARD(self);
   return env;
 }
@@ -387,6 +403,9 @@ static void make_literals(void) {
   key_server_name = literal("SERVER_NAME");
   key_server_port = literal("SERVER_PORT");
   localhost = literal("localhost");
+  key_address = literal("REMOTE_ADDR");
+  key_port = literal("REMOTE_PORT");
+  key_hijack = literal("rack.hijack");
   key_finished = literal("rack.response_finished");
   key_request = literal("polyphony.request");
 }

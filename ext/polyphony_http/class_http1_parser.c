@@ -166,12 +166,12 @@ static void move_to(struct parser *parser, VALUE buffer, size_t at) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
-static void begin_body(struct parser *parser) {
-  parser->reply = (struct http1_reply){ parser->head.minor, parser->head.keep_alive, false };
+static void begin_body(struct parser *parser, const struct http1_head *head) {
+  parser->reply = (struct http1_reply){ head->minor, head->keep_alive, false };
   parser->begun = parser->in_trailers = false;
   parser->trailers = Qnil;
-  parser->framing = parser->head.framing;
-  parser->left = parser->head.length;
+  parser->framing = head->framing;
+  parser->left = head->length;
   if (parser->framing == HTTP1_CHUNKED) http1_chunks_begin(&parser->chunks, &parser->limits);
 }
 
@@ -188,38 +188,44 @@ static VALUE Parser_head(VALUE self, VALUE buffer) {
     default: http1_refuse(&parser->head.fault);
   }
   VALUE head = http1_head_new(&parser->head, bytes.base + parser->at);
-  begin_body(parser);
+  begin_body(parser, &parser->head);
   move_to(parser, buffer, parser->at + parser->head.fields.pos);
   return head;
 }
 
 /* How much is received for a request without a String to put it in: nearly all are shorter. */
 #define SHORT_HEAD 4096
+#define SHORT_FIELDS 128
 
 static bool plain_p(const struct http1_head *head) {
   return !head->upgrade && !head->asterisk && head->framing == HTTP1_NO_BODY;
 }
+
+/* Where they are parsed: the same place for all connections, so that it is in the processor's cache. */
+static struct http1_field short_fields[SHORT_FIELDS]; /* as many as the limit allows, see below */
 
 /* request(http1, socket, buffer) => HTTP1::Request, or nil if it has to be received in the usual way; what has come of it is in the
  * buffer then, which has to be empty before. Most requests are a short head and nothing else: they are parsed where
  * they were received. What is wrong with one is left to the usual way, too, which knows how to tell. */
 static VALUE Parser_request(VALUE self, VALUE http1, VALUE socket, VALUE buffer) {
   struct parser *parser = parser_of(self);
+  struct http1_head head = { .limits = &parser->limits, .fields = { .list = short_fields } };
   char bytes[SHORT_HEAD];
 
-  if (parser->begun || bytes_of(parser, buffer).length || RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return Qnil;
+  if (parser->begun || bytes_of(parser, buffer).length || parser->limits.header_fields > SHORT_FIELDS) return Qnil;
+  if (RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return Qnil;
   ssize_t count = recv(rb_io_descriptor(socket), bytes, sizeof(bytes), MSG_DONTWAIT);
   if (count <= 0) return Qnil;
   parser->drained = count < (ssize_t)sizeof(bytes);
-  http1_head_begin(&parser->head);
-  enum http1_result result = http1_head_parse(&parser->head, bytes, (size_t)count);
-  if (result != HTTP1_DONE || parser->head.fields.pos != count || !plain_p(&parser->head)) {
+  http1_head_begin(&head);
+  enum http1_result result = http1_head_parse(&head, bytes, (size_t)count);
+  if (result != HTTP1_DONE || head.fields.pos != count || !plain_p(&head)) {
     rb_str_cat(buffer, bytes, count);
     return Qnil;
   }
-  VALUE head = http1_head_new(&parser->head, bytes);
-  begin_body(parser);
-  return http1_request_new(http1, head);
+  VALUE object = http1_head_new(&head, bytes);
+  begin_body(parser, &head);
+  return http1_request_new(http1, object);
 }
 
 /* Whether another request may follow, and nothing of it has come. */

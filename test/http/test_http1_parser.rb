@@ -12,6 +12,7 @@ class TestHTTP1Parser < Polyphony::TestCase
   # What a server says in every env.
   TEMPLATE = { 'REQUEST_METHOD' => 'GET', 'SERVER_PROTOCOL' => 'HTTP/1.1', 'QUERY_STRING' => '' }.freeze
   Base = Polyphony::HTTP::RackHandler::Environment::Base
+  Template = Polyphony::HTTP::RackHandler::Environment::Template
   BadRequest = Polyphony::HTTP::BadRequest
   Parser = Polyphony::HTTP::HTTP1.const_get(:Parser)
 
@@ -185,7 +186,7 @@ class TestHTTP1Parser < Polyphony::TestCase
   # --- what it tells ------------------------------------------------------------------------------
 
   def base(more = {})
-    Base.new(nil, TEMPLATE.merge(more), false, '80')
+    Base.new(Template.new(TEMPLATE.merge(more), '80'), '127.0.0.1', '1234')
   end
 
   def head(text)
@@ -228,7 +229,8 @@ class TestHTTP1Parser < Polyphony::TestCase
     env = head("POST /a%20b?c=d HTTP/1.1\r\nHost: [::1]:81\r\nContent-Type: t\r\nContent-Length: 1\r\nX-My-Own: x\r\nA: 1\r\na: 2\r\n\r\n").env(base('x' => 1), nil)
     assert_equal({ 'x' => 1, 'REQUEST_METHOD' => 'POST', 'PATH_INFO' => '/a%20b', 'REQUEST_URI' => '/a%20b?c=d', 'QUERY_STRING' => 'c=d', 'SERVER_PROTOCOL' => 'HTTP/1.1',
                    'SERVER_NAME' => '[::1]', 'SERVER_PORT' => '81', 'HTTP_HOST' => '[::1]:81', 'CONTENT_TYPE' => 't', 'CONTENT_LENGTH' => '1',
-                   'HTTP_X_MY_OWN' => 'x', 'HTTP_A' => '1, 2', 'rack.response_finished' => [], 'polyphony.request' => nil }, env)
+                   'HTTP_X_MY_OWN' => 'x', 'HTTP_A' => '1, 2', 'rack.response_finished' => [], 'polyphony.request' => nil,
+                   'rack.hijack' => nil, 'REMOTE_ADDR' => '127.0.0.1', 'REMOTE_PORT' => '1234' }, env)
     ipv6 = head("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n").env(base, nil)
     assert_equal ['[::1]', '80'], ipv6.values_at('SERVER_NAME', 'SERVER_PORT')
     assert_equal %w[localhost 80], head(GOOD['1.0 without Host']).env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT')

@@ -14,27 +14,16 @@ module Polyphony
         # HTTP/1 say is said already.
         PLACES = {
           'REQUEST_METHOD' => 'GET', 'PATH_INFO' => nil, 'SERVER_PROTOCOL' => 'HTTP/1.1', 'REQUEST_URI' => nil,
-          'rack.input' => nil, 'rack.response_finished' => nil, 'rack.hijack' => nil, 'polyphony.request' => nil
+          'REMOTE_ADDR' => nil, 'rack.input' => nil, 'rack.response_finished' => nil, 'polyphony.request' => nil
         }.freeze
         UPGRADE_LIST = /\s*,\s*/.freeze
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
-        # What is the same for all requests of a connection. Read by Head#env, too.
-        # @!attribute owner
-        #   @return [Environment] a connection can be served by several applications
-        # @!attribute env
-        #   @return [Hash] the template
-        # @!attribute http2
-        #   @return [Boolean]
-        # @!attribute port
-        #   @return [String] where the scheme is spoken by default
-        # @!attribute host
-        #   @return [String, nil] the one that SERVER_NAME and SERVER_PORT of the template are for
-        # @!attribute hijack
-        #   @return [Hijack, nil] gives the connection away
-        # @!attribute now
-        #   @return [Hash, nil] the env of the request in progress
-        Base = Struct.new(:owner, :env, :http2, :port, :host, :hijack, :now)
+        # What the env of every request begins with, for the host and the address that were last seen. Read and changed by Head#env.
+        Template = Struct.new(:env, :default_port, :host, :address)
+        # What is the same for all requests of a connection, which can be served by several applications (+owner+). The
+        # first four are read by Head#env, too; +now+ is the env of the request in progress.
+        Base = Struct.new(:template, :address, :port, :hijack, :owner, :http2, :now)
 
         # @param rack2 [Boolean]
         # @param rewindable [Boolean]
@@ -52,26 +41,29 @@ module Polyphony
           }
           @common.merge!(rack2_env(multiprocess)) if rack2
           @common.merge!(extra)
+          @templates = DEFAULT_PORTS.to_h { |scheme, port| [scheme, template(scheme, port)] }
         end
 
+        # The scheme is that of the connection: in HTTP/2 a client can name any.
         # @param connection [Connection]
         # @param http2 [Boolean]
         # @return [Base]
         def base(connection, http2)
-          scheme = connection.transport.scheme
-          base = Base.new(self, template(connection, scheme), http2, DEFAULT_PORTS[scheme])
-          if http2 then base.env.delete('rack.hijack')
-          else base.env['rack.hijack'] = base.hijack = Hijack.new(connection, base)
-          end
+          base = Base.new(@templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
+                          connection.peer_port&.to_s.freeze, nil, self, http2)
+          base.hijack = Hijack.new(connection, base) unless http2
           base
         end
 
-        # The env of a request that HTTP/1 has not made already.
+        # The env of a request of HTTP/2; HTTP/1 has Head#env.
         # @param request [Request]
         # @param base [Base]
         # @return [Hash]
         def for(request, base)
-          env = request.__fill_env(base.env.dup)
+          env = base.template.env.dup
+          env['REMOTE_ADDR'] = base.address
+          env['REMOTE_PORT'] = base.port if base.port
+          request.__fill_env(env)
           env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
           env['rack.response_finished'] = []
           env['polyphony.request'] = request
@@ -101,15 +93,11 @@ module Polyphony
             'rack.run_once' => false }
         end
 
-        # The scheme is that of the connection: in HTTP/2 a client can name any.
-        def template(connection, scheme)
-          env = PLACES.merge(@common).merge!('rack.url_scheme' => scheme, 'REMOTE_ADDR' => connection.peer || '127.0.0.1')
-          env['REMOTE_PORT'] = connection.peer_port.to_s if connection.peer_port
+        def template(scheme, default_port)
+          env = PLACES.merge(@common).merge!('rack.url_scheme' => scheme, 'SERVER_NAME' => 'localhost', 'SERVER_PORT' => default_port,
+                                             'rack.input' => EMPTY_INPUT)
           env['HTTPS'] = 'on' if scheme == 'https'
-          env['SERVER_NAME'] = 'localhost'
-          env['SERVER_PORT'] = DEFAULT_PORTS[scheme]
-          env['rack.input'] = EMPTY_INPUT
-          env
+          Template.new(env, default_port)
         end
 
         # A client of HTTP/1.0 need not say whom it wants to speak to: then it is our own address.
