@@ -6,6 +6,7 @@ VALUE mHTTP;
 
 void Init_counts(void);
 void Init_lobby(void);
+void Init_peer(void);
 void Init_proxy_protocol(void);
 void Init_rack(void);
 void Init_tls_transport(void);
@@ -19,6 +20,7 @@ void Init_polyphony_http_ext(void) {
   rb_gc_register_mark_object(mHTTP);
   Init_counts();
   Init_lobby();
+  Init_peer();
   Init_proxy_protocol();
   Init_tls_transport();
   Init_http1_parser();

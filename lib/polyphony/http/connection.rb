@@ -39,7 +39,7 @@ module Polyphony
         @app_data = nil
         @given_away = false
         @guest = nil # its place in the lobby, if there is one
-        remember_peer(socket.remote_address)
+        @peer, @peer_port = HTTP.__peer(socket)
       rescue ::SystemCallError
         # It was reset already. What it has sent could still be read: by nobody's order, since without an address it would
         # look like a client of this machine.
@@ -218,14 +218,6 @@ module Polyphony
         @guest ? @socket.shutdown(::Socket::SHUT_RDWR) : @socket.close
       rescue ::SystemCallError, ::IOError
         nil # gone anyway
-      end
-
-      def remember_peer(address)
-        return unless address.ip?
-
-        address = address.ipv6_to_ipv4 || address # as a socket for both has it
-        @peer = address.ip_address
-        @peer_port = address.ip_port
       end
 
       # @return [Boolean] true: nothing is going on
