@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <ruby/io.h>
 #include "http1_ruby.h"
+#include "tls_ruby.h"
 
 VALUE cHTTP1;
 static VALUE cParser, cBadRequest;
@@ -204,19 +205,28 @@ static bool plain_p(const struct http1_head *head) {
 /* Where they are parsed: the same place for all connections, so that it is in the processor's cache. */
 static struct http1_field short_fields[SHORT_FIELDS]; /* as many as the limit allows, see below */
 
-/* request(http1, socket, buffer) => HTTP1::Request, or nil if it has to be received in the usual way; what has come of it is in the
- * buffer then, which has to be empty before. Most requests are a short head and nothing else: they are parsed where
+/* tls: the SSLSocket around it, or nil. A receive that gives less than was asked for has got all there is; of TLS the
+ * kernel may have more. */
+static ssize_t receive(struct parser *parser, VALUE socket, VALUE tls, char *bytes, size_t size) {
+  bool more = false;
+
+  if (RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return -1;
+  ssize_t count = NIL_P(tls) ? recv(rb_io_descriptor(socket), bytes, size, MSG_DONTWAIT) : tls_read(tls, bytes, size, &more);
+  parser->drained = count < (ssize_t)size && !more;
+  return count;
+}
+
+/* request(http1, socket, tls, buffer) => HTTP1::Request, or nil if it has to be received in the usual way; what has come of it is in
+ * the buffer then, which has to be empty before. Most requests are a short head and nothing else: they are parsed where
  * they were received. What is wrong with one is left to the usual way, too, which knows how to tell. */
-static VALUE Parser_request(VALUE self, VALUE http1, VALUE socket, VALUE buffer) {
+static VALUE Parser_request(VALUE self, VALUE http1, VALUE socket, VALUE tls, VALUE buffer) {
   struct parser *parser = parser_of(self);
   struct http1_head head = { .limits = &parser->limits, .fields = { .list = short_fields } };
   char bytes[SHORT_HEAD];
 
   if (parser->begun || bytes_of(parser, buffer).length || parser->limits.header_fields > SHORT_FIELDS) return Qnil;
-  if (RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return Qnil;
-  ssize_t count = recv(rb_io_descriptor(socket), bytes, sizeof(bytes), MSG_DONTWAIT);
+  ssize_t count = receive(parser, socket, tls, bytes, sizeof(bytes));
   if (count <= 0) return Qnil;
-  parser->drained = count < (ssize_t)sizeof(bytes);
   http1_head_begin(&head);
   enum http1_result result = http1_head_parse(&head, bytes, (size_t)count);
   if (result != HTTP1_DONE || head.fields.pos != count || !plain_p(&head)) {
@@ -380,7 +390,7 @@ void Init_http1_parser(void) {
   rb_define_alloc_func(cParser, Parser_allocate);
   rb_define_method(cParser, "initialize", Parser_initialize, 1);
   rb_define_method(cParser, "head", Parser_head, 1);
-  rb_define_method(cParser, "request", Parser_request, 3);
+  rb_define_method(cParser, "request", Parser_request, 4);
   rb_define_method(cParser, "settled?", Parser_settled_p, 1);
   rb_define_method(cParser, "keep_alive?", Parser_keep_alive_p, 0);
   rb_define_method(cParser, "expect?", Parser_expect_p, 0);

@@ -9,6 +9,7 @@
 #include <ruby/io.h>
 #include "http1_ruby.h"
 #include "http1_scan.h"
+#include "tls_ruby.h"
 
 static VALUE cBadResponse;
 static ID id_closed_p;
@@ -256,37 +257,60 @@ static bool plain_status_p(VALUE status) {
          status != INT2FIX(304);
 }
 
-/* How much the kernel has taken at once. What is wrong is left to those who wait: they know how to tell. */
-static size_t send_at_once(VALUE io, struct text *text, VALUE body) {
+/* One record is less work than two. Under the GVL nobody else is in here. */
+static ssize_t write_record(VALUE tls, const struct text *text, VALUE body) {
+  static char record[sizeof(text->small) + SMALL];
+  size_t length = (size_t)RSTRING_LEN(body);
+
+  memcpy(record, text->small, text->length);
+  memcpy(record + text->length, RSTRING_PTR(body), length);
+  return tls_write(tls, record, text->length + length);
+}
+
+static ssize_t send_both(VALUE socket, struct text *text, VALUE body) {
   struct iovec parts[] = { { text->small, text->length }, { RSTRING_PTR(body), (size_t)RSTRING_LEN(body) } };
   struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
-  if (NIL_P(io) || text->string || RTEST(rb_funcallv(io, id_closed_p, 0, NULL))) return 0;
-  ssize_t count = sendmsg(rb_io_descriptor(io), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sendmsg(rb_io_descriptor(socket), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* How much was taken at once. What is wrong is left to those who wait: they know how to tell. */
+static size_t send_at_once(VALUE socket, VALUE tls, struct text *text, VALUE body) {
+  if (NIL_P(socket) || text->string || RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return 0;
+  ssize_t count = NIL_P(tls) ? send_both(socket, text, body) : write_record(tls, text, body);
   return count < 0 ? 0 : (size_t)count;
 }
 
-/* express(io, head, status, headers, body) => true if the answer went out, a String if that is still to be sent, nil
- * if it has to be made in another way. With an io (nobody else may be writing to it) it goes out from here, and
- * not even a String is made of it. */
-static VALUE Parser_express(VALUE self, VALUE io, VALUE head, VALUE status, VALUE headers, VALUE body) {
+struct way {
+  VALUE head, socket, tls;
+};
+
+static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE headers, VALUE body) {
   struct answer answer;
 
   if (!plain_status_p(status) || !RB_TYPE_P(body, T_STRING) || RSTRING_LEN(body) > SMALL) return Qnil;
-  if (http1_head_verb(head) == HTTP1_VERB_HEAD) return Qnil;
+  if (http1_head_verb(way.head) == HTTP1_VERB_HEAD) return Qnil;
   compose(&answer, http1_reply_of(self), FIX2INT(status), headers, RSTRING_LEN(body), body);
-  http1_head_answered(head, FIX2INT(status), (uint32_t)RSTRING_LEN(body));
-  size_t sent = send_at_once(io, &answer.text, body), length = answer.text.length + (size_t)RSTRING_LEN(body);
-  if (sent && sent == length) return Qtrue;
+  http1_head_answered(way.head, FIX2INT(status), (uint32_t)RSTRING_LEN(body));
+  size_t sent = send_at_once(way.socket, way.tls, &answer.text, body);
+  if (sent && sent == answer.text.length + (size_t)RSTRING_LEN(body)) return Qtrue;
   VALUE whole = text_string(&answer.text, body);
   return rb_obj_freeze(sent ? rb_str_subseq(whole, (long)sent, RSTRING_LEN(whole) - (long)sent) : whole);
 }
 
+/* express(head, socket, tls, status, headers, body) => true if the answer went out, a String if that is still to be sent, nil
+ * if it has to be made in another way. With a socket (nobody else may be writing to it; tls: the SSLSocket around it,
+ * or nil) it goes out from here, and not even a String is made of it. */
+static VALUE Parser_express(VALUE self, VALUE head, VALUE socket, VALUE tls, VALUE status, VALUE headers, VALUE body) {
+  return answer_shortly(self, (struct way){ head, socket, tls }, status, headers, body);
+}
+
 /* The same for an answer of Rack's. */
-static VALUE Parser_express_rack(VALUE self, VALUE io, VALUE head, VALUE status, VALUE headers, VALUE body, VALUE rack2) {
+static VALUE Parser_express_rack(VALUE self, VALUE head, VALUE socket, VALUE tls, VALUE status, VALUE headers, VALUE body,
+                                 VALUE rack2) {
   VALUE text = rack_plain_answer(status, headers, body, RTEST(rack2));
 
-  return NIL_P(text) ? Qnil : Parser_express(self, io, head, status, headers, text);
+  return NIL_P(text) ? Qnil : answer_shortly(self, (struct way){ head, socket, tls }, status, headers, text);
 }
 
 /* info(status, headers) => String: 1xx, after which an answer or another protocol follows. */
@@ -338,8 +362,8 @@ void Init_http1_response(void) {
   rb_gc_register_mark_object(cBadResponse);
   id_closed_p = rb_intern("closed?");
   rb_define_method(cParser, "answer", Parser_answer, 4);
-  rb_define_method(cParser, "express", Parser_express, 5);
-  rb_define_method(cParser, "express_rack", Parser_express_rack, 6);
+  rb_define_method(cParser, "express", Parser_express, 6);
+  rb_define_method(cParser, "express_rack", Parser_express_rack, 7);
   rb_define_method(cParser, "info", Parser_info, 2);
   rb_define_method(cParser, "last_chunk", Parser_last_chunk, 1);
   rb_define_method(cParser, "chunk", Parser_chunk, 1);

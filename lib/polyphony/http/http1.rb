@@ -34,7 +34,8 @@ module Polyphony
         @limits = connection.limits
         @transport = connection.transport
         @plain = @transport.instance_of?(Transport) # what is received from the kernel is what was sent
-        @socket = @transport.socket if @plain
+        @__tls = @plain ? nil : @transport.io
+        @socket = @transport.socket
         @buffer = buffer
         @parser = Parser.new(@limits)
         @left = @limits.requests || UNLIMITED # how many may still come
@@ -44,7 +45,7 @@ module Polyphony
         @drained = !@plain
         @deadline = nil
         @draining = @server.draining?
-        @short = @plain && !@draining
+        @short = !@draining
         @idle = @broken = @gone_over = @expected = @writing = false
         @turns = @reading_turns = nil # fibers that wait to write, and to read
         @readers = 0 # fibers that read
@@ -103,12 +104,15 @@ module Polyphony
 
       # --- for Request --------------------------------------------------------------------------
 
-      # @return [BasicSocket, nil] where an answer can be written without asking us: nobody else is writing, and it is
-      #   not encrypted
+      # @return [BasicSocket, nil] where an answer can be written without asking us: nobody else is writing
       # @!visibility private
       def __free_socket
-        @socket unless @writing || @broken
+        @socket unless @writing || @broken || (@__tls && @transport.busy?)
       end
+
+      # @return [OpenSSL::SSL::SSLSocket, nil] what is around that socket
+      # @!visibility private
+      attr_reader :__tls
 
       # @return [Parser]
       # @!visibility private
@@ -246,7 +250,7 @@ module Polyphony
       # @return [Boolean, nil] as serve; true also if it is none of these
       def serve_shortly
         @drained = false
-        @request = request = @parser.request(self, @socket, @buffer) or return true
+        @request = request = short_request or return true
         @idle = false
         @left -= 1
         @server.handle(request)
@@ -259,6 +263,13 @@ module Polyphony
 
         @idle = true
         nil
+      end
+
+      # @return [Request, nil]
+      def short_request
+        @parser.request(self, @socket, @__tls, @buffer)
+      rescue StandardError => e
+        @__tls ? @transport.gone(e) : raise
       end
 
       # @return [Boolean, nil] whether another request may follow; nil: when it comes

@@ -130,6 +130,11 @@ module Polyphony
         true
       end
 
+      # @return [Boolean] whether a write would not be the next thing to be said, or has nobody to say it to
+      def busy?
+        @cut || @midway || @writing
+      end
+
       # @return [Boolean] whether bytes can be had without the kernel
       def pending?
         @io.pending.positive?
@@ -250,6 +255,19 @@ module Polyphony
         socket.closed?
       end
 
+      # Broken TLS is bad input; nobody above can tell, since nothing can be answered any more.
+      # @param error [StandardError]
+      # @raise [ClientGone]
+      # @!visibility private
+      def gone(error)
+        if error.is_a?(::OpenSSL::SSL::SSLError)
+          @cut = true
+          reason = TLSTransport.reason(error)
+          @connection&.refuse(BadRequest.new("TLS: #{reason}")) unless reason.match?(HUNG_UP)
+        end
+        raise ClientGone, error.message
+      end
+
       private
 
       # A record may be none of data, and there may be one after the other of them; they all have that time together.
@@ -312,16 +330,6 @@ module Polyphony
       # A client that changes its keys keeps us from writing until it has said the rest.
       def wait_for_client
         socket.wait_readable(@limits.write_stall) or stalled
-      end
-
-      # Broken TLS is bad input; nobody above can tell, since nothing can be answered any more.
-      def gone(error)
-        if error.is_a?(::OpenSSL::SSL::SSLError)
-          @cut = true
-          reason = TLSTransport.reason(error)
-          @connection&.refuse(BadRequest.new("TLS: #{reason}")) unless reason.match?(HUNG_UP)
-        end
-        raise ClientGone, error.message
       end
 
       def close_socket

@@ -103,7 +103,7 @@ module Polyphony
         def __respond(status, headers, body)
           return super if @body || @state != :idle
 
-          rest = @http1.parser.express(@http1.__free_socket, @head, status, headers, body) or return super
+          rest = @http1.parser.express(@head, @http1.__free_socket, @http1.__tls, status, headers, body) or return super
           @state = :done
           @http1.write(rest) unless rest == true
           self
@@ -113,7 +113,7 @@ module Polyphony
         def __plain(status, headers, body, rack2)
           return super if @body || @state != :idle
 
-          rest = @http1.parser.express_rack(@http1.__free_socket, @head, status, headers, body, rack2) or return super
+          rest = @http1.parser.express_rack(@head, @http1.__free_socket, @http1.__tls, status, headers, body, rack2) or return super
           @state = :done
           @http1.write(rest) unless rest == true
           true

@@ -19,8 +19,8 @@ module Polyphony
         SESSION_CONTEXT = 'polyphony'
         # h2c is not for TLS, but who says so speaks HTTP.
         HTTP1 = %w[http/1.1 http/1.0 h2c].freeze
-        OPENSSL_SO = $LOADED_FEATURES.grep(%r{/openssl\.(?:so|bundle)\z}).first
-        private_constant :CIPHERS, :SESSION_CONTEXT, :HTTP1, :OPENSSL_SO
+        private_constant :CIPHERS, :SESSION_CONTEXT, :HTTP1
+        $LOADED_FEATURES.grep(%r{/openssl\.(?:so|bundle)\z}).first.then { |path| HTTP.__openssl(path) if path }
 
         # @return [OpenSSL::SSL::SSLContext] what a connection begins with
         attr_reader :front
@@ -77,7 +77,7 @@ module Polyphony
           set_client_certificates(context) if @settings[:verify]
           add(context, group)
           context.setup
-          HTTP.__fair_reads(context, OPENSSL_SO) if OPENSSL_SO
+          HTTP.__fair_reads(context)
           context
         rescue ::OpenSSL::SSL::SSLError => e
           raise Error, "TLS cannot be set up: #{e.message}"
