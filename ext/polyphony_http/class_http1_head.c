@@ -11,7 +11,7 @@ static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
 static VALUE empty_string, http_1_0, http_1_1, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
 static VALUE key_finished, key_request, key_hijack, key_address, key_port, localhost;
-static ID id_http1, id_head, id_state;
+static ID id_http1, id_head, id_state, id_connection, id_app_data;
 static VALUE sym_idle;
 
 struct head {
@@ -19,9 +19,16 @@ struct head {
   uint32_t length;
   uint32_t sent;                        /* bytes of the body of a plain answer, and its status; see http1_head_answered */
   int status;
-  bool usual;                           /* whether its env needs nothing more */
+  VALUE env;                            /* of Rack, or nil */
   char bytes[];                         /* then the list of fields */
 };
+
+static void head_mark(void *ptr) { rb_gc_mark_movable(((struct head *)ptr)->env); }
+
+static void head_compact(void *ptr) {
+  struct head *head = ptr;
+  head->env = rb_gc_location(head->env);
+}
 
 static size_t head_memsize(const void *ptr) {
   const struct head *head = ptr;
@@ -30,7 +37,7 @@ static size_t head_memsize(const void *ptr) {
 
 static const rb_data_type_t head_type = {
   .wrap_struct_name = "Polyphony::HTTP::HTTP1::Head",
-  .function = { .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = head_memsize },
+  .function = { .dmark = head_mark, .dcompact = head_compact, .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = head_memsize },
   .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
@@ -44,7 +51,7 @@ VALUE http1_head_new(const struct http1_head *parsed, const char *base) {
   head->head.limits = NULL;
   head->length = parsed->fields.pos;
   head->sent = head->status = 0;
-  head->usual = false;
+  head->env = Qnil;
   memcpy(head->bytes, base, head->length);
   head->head.fields.list = (struct http1_field *)(head->bytes + bytes);
   if (list) memcpy(head->head.fields.list, parsed->fields.list, list);
@@ -223,26 +230,22 @@ static void fill_underscored(const struct head *head, VALUE env) {
 }
 
 /* Proxy is a header of the client's; programs take HTTP_PROXY for a setting (CVE-2016-5385). */
-static void fill_fields(struct head *head, VALUE env) {
+static void fill_fields(const struct head *head, VALUE env) {
   const struct http1_fields *fields = &head->head.fields;
   const struct http1_span *host = host_instead(head);
-  bool named = false, upgrade = false;
 
   for (uint32_t i = 0; i < fields->count; i++) {
     const struct http1_field *field = &fields->list[i];
-    if (field->known == HTTP1_NAME_HOST) named = true;
-    else if (field->known == HTTP1_NAME_UPGRADE) upgrade = true;
-    else if (!field->known && named_proxy_p(field, head->bytes)) continue;
+    if (!field->known && named_proxy_p(field, head->bytes)) continue;
     if (fields->underscores && underscore_p(field, head->bytes)) continue;
     add(env, key_of(field, head->bytes), value_of(field, head->bytes, host), fields, i, head->bytes);
   }
-  head->usual = named && !upgrade;
   if (fields->underscores) fill_underscored(head, env);
 }
 
 /* RackHandler::Environment::Base, of a connection, and its Template, which all connections share as long as they can: a thousand of
  * them would not fit into the processor's cache. */
-enum base { BASE_TEMPLATE, BASE_ADDRESS, BASE_PORT, BASE_HIJACK };
+enum base { BASE_TEMPLATE, BASE_ADDRESS, BASE_PORT, BASE_HIJACK, BASE_OWNER };
 enum template { TEMPLATE_ENV, TEMPLATE_DEFAULT_PORT, TEMPLATE_HOST, TEMPLATE_ADDRESS };
 
 /* The port is all digits, behind a colon; an address with colons stands in [ ]. */
@@ -298,13 +301,12 @@ static VALUE Head_target(VALUE self) {
   return rb_str_cat(target, head->bytes + head->head.query.at, head->head.query.length);
 }
 
-/* env(base, request) => Hash. The template is that of a GET of HTTP/1.1 without a query, which most are: what it
- * says is not said again, for each entry costs half as much as the parsing of a short head. */
-static VALUE Head_env(VALUE self, VALUE base, VALUE request) {
-  struct head *head = head_of(self);
-
-  Check_Type(base, T_STRUCT);
+/* The template is that of a GET of HTTP/1.1 without a query, which most are: what it says is not said again, for each entry
+ * costs half as much as the parsing of a short head. */
+static VALUE make_env(VALUE self, struct head *head, VALUE base, VALUE request) {
   VALUE env = env_for(head, base);
+
+  RB_OBJ_WRITE(self, &head->env, env);
   if (head->head.verb != HTTP1_VERB_GET) rb_hash_aset(env, key_method, verbs[head->head.verb]);
   rb_hash_aset(env, key_path, path_of(head));
   rb_hash_aset(env, key_uri, Head_target(self));
@@ -314,12 +316,40 @@ static VALUE Head_env(VALUE self, VALUE base, VALUE request) {
   rb_hash_aset(env, key_finished, rb_ary_new());
   rb_hash_aset(env, key_request, request);
   rb_hash_aset(env, key_hijack, RSTRUCT_GET(base, BASE_HIJACK));
-  RB_GC_GUARD(self);
   return env;
 }
 
-/* Whether that is all: it names a host, and no other protocol. */
-static VALUE Head_usual_p(VALUE self) { return head_of(self)->usual ? Qtrue : Qfalse; }
+/* make_env(base, request) => Hash */
+static VALUE Head_make_env(VALUE self, VALUE base, VALUE request) {
+  Check_Type(base, T_STRUCT);
+  return make_env(self, head_of(self), base, request);
+}
+
+/* The one that was made, or nil. */
+static VALUE Head_env(VALUE self) { return head_of(self)->env; }
+
+/* It names a host, and no other protocol, and brings no body along: then there is nothing to add. */
+static bool usual_p(const struct http1_head *head) {
+  bool host = false;
+
+  for (uint32_t i = 0; i < head->fields.count; i++) {
+    if (head->fields.list[i].known == HTTP1_NAME_HOST) host = true;
+    else if (head->fields.list[i].known == HTTP1_NAME_UPGRADE) return false;
+  }
+  return host && head->framing == HTTP1_NO_BODY;
+}
+
+/* __env(request, environment) => Hash, or nil: it is to be made in the usual way. All that RackHandler does for nearly every
+ * request of HTTP/1, in one call. */
+static VALUE HTTP_s_env(VALUE self, VALUE request, VALUE environment) {
+  VALUE object = rb_attr_get(request, id_head);
+
+  if (NIL_P(object) || !usual_p(&head_of(object)->head)) return Qnil;
+  VALUE base = rb_attr_get(rb_attr_get(rb_attr_get(request, id_http1), id_connection), id_app_data);
+  if (!RB_TYPE_P(base, T_STRUCT) || NUM2LONG(rb_struct_size(base)) <= BASE_OWNER) return Qnil;
+  if (RSTRUCT_GET(base, BASE_OWNER) != environment) return Qnil;
+  return make_env(object, head_of(object), base, request);
+}
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
@@ -415,6 +445,8 @@ void Init_http1_head(void) {
   id_http1 = rb_intern("@http1");
   id_head = rb_intern("@head");
   id_state = rb_intern("@state");
+  id_connection = rb_intern("@connection");
+  id_app_data = rb_intern("@app_data");
   sym_idle = ID2SYM(rb_intern("idle"));
   cHead = rb_define_class_under(cHTTP1, "Head", rb_cObject);
   rb_gc_register_mark_object(cHead);
@@ -430,8 +462,9 @@ void Init_http1_head(void) {
   rb_define_method(cHead, "plain?", Head_plain_p, 0);
   rb_define_method(cHead, "headers", Head_headers, 0);
   rb_define_method(cHead, "[]", Head_field, 1);
-  rb_define_method(cHead, "env", Head_env, 2);
-  rb_define_method(cHead, "usual?", Head_usual_p, 0);
+  rb_define_method(cHead, "make_env", Head_make_env, 2);
+  rb_define_method(cHead, "env", Head_env, 0);
+  rb_define_singleton_method(mHTTP, "__env", HTTP_s_env, 2);
   rb_define_method(cHead, "status", Head_status, 0);
   rb_define_method(cHead, "sent", Head_sent, 0);
 }

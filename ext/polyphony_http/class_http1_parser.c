@@ -5,13 +5,11 @@
 #include <math.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <ruby/io.h>
 #include "http1_ruby.h"
 #include "tls_ruby.h"
 
 VALUE cHTTP1;
 static VALUE cParser, cBadRequest;
-static ID id_closed_p;
 static VALUE last_limits;               /* pinned */
 static struct http1_limits last_read;   /* what they say */
 
@@ -210,7 +208,7 @@ static struct http1_field short_fields[SHORT_FIELDS]; /* as many as the limit al
 static ssize_t receive(struct parser *parser, VALUE socket, VALUE tls, char *bytes, size_t size) {
   bool more = false;
 
-  if (RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return -1;
+  if (!socket_open_p(socket)) return -1;
   ssize_t count = NIL_P(tls) ? recv(rb_io_descriptor(socket), bytes, size, MSG_DONTWAIT) : tls_read(tls, bytes, size, &more);
   parser->drained = count < (ssize_t)size && !more;
   return count;
@@ -382,7 +380,6 @@ void Init_http1_parser(void) {
   rb_gc_register_mark_object(cHTTP1);
   cBadRequest = rb_const_get(mHTTP, rb_intern("BadRequest"));
   rb_gc_register_mark_object(cBadRequest);
-  id_closed_p = rb_intern("closed?");
   last_limits = Qnil;
   rb_gc_register_address(&last_limits);
   cParser = rb_define_class_under(cHTTP1, "Parser", rb_cObject);

@@ -6,13 +6,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <ruby/io.h>
 #include "http1_ruby.h"
 #include "http1_scan.h"
 #include "tls_ruby.h"
 
 static VALUE cBadResponse;
-static ID id_closed_p;
 
 /* ---- text that grows, on the stack as long as it is short ----------------------------------- */
 
@@ -276,7 +274,7 @@ static ssize_t send_both(VALUE socket, struct text *text, VALUE body) {
 
 /* How much was taken at once. What is wrong is left to those who wait: they know how to tell. */
 static size_t send_at_once(VALUE socket, VALUE tls, struct text *text, VALUE body) {
-  if (NIL_P(socket) || text->string || RTEST(rb_funcallv(socket, id_closed_p, 0, NULL))) return 0;
+  if (NIL_P(socket) || text->string || !socket_open_p(socket)) return 0;
   ssize_t count = NIL_P(tls) ? send_both(socket, text, body) : write_record(tls, text, body);
   return count < 0 ? 0 : (size_t)count;
 }
@@ -360,7 +358,6 @@ void Init_http1_response(void) {
 
   cBadResponse = rb_const_get(mHTTP, rb_intern("BadResponse"));
   rb_gc_register_mark_object(cBadResponse);
-  id_closed_p = rb_intern("closed?");
   rb_define_method(cParser, "answer", Parser_answer, 4);
   rb_define_method(cParser, "express", Parser_express, 6);
   rb_define_method(cParser, "express_rack", Parser_express_rack, 7);

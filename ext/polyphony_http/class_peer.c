@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <ruby/io.h>
 #include "polyphony_http.h"
 
 static VALUE pair(const char *address, in_port_t port) {

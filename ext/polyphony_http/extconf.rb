@@ -33,6 +33,7 @@ end
 deflate = use_library('z', 'zlib.h', ZLIB)
 have_library('dl', 'dlopen') # in the C library itself, with a newer one
 have_header('sys/epoll.h') # Linux
+have_func('rb_io_closed_p', 'ruby/io.h') # Ruby 3.3
 set_flags
 
 message("HTTP/2: #{h2 ? 'yes' : 'no, libnghttp2 was not found (Debian: libnghttp2-dev)'}\n")

@@ -6,8 +6,18 @@
 #include <stdbool.h>
 #include <ruby.h>
 #include <ruby/encoding.h>
+#include <ruby/io.h>
 
 extern VALUE mHTTP; /* Polyphony::HTTP */
+
+/* Whether a socket has a descriptor still. */
+static inline bool socket_open_p(VALUE socket) {
+#ifdef HAVE_RB_IO_CLOSED_P
+  return !RTEST(rb_io_closed_p(socket));
+#else
+  return RB_TYPE_P(socket, T_FILE) && RFILE(socket)->fptr && RFILE(socket)->fptr->fd >= 0;
+#endif
+}
 
 /* The whole body of an answer of Rack's, if it is one String under headers that say nothing to the server; else nil.
  * rack2: several lines of a value are several values. */

@@ -117,7 +117,7 @@ class TestHTTP1Parser < Polyphony::TestCase
   end
 
   def facts(head)
-    [head.verb, head.target, head.path, head.query, head.version, head.host, head.upgrade?, head.asterisk?, head.headers, head.env(base, nil)]
+    [head.verb, head.target, head.path, head.query, head.version, head.host, head.upgrade?, head.asterisk?, head.headers, head.make_env(base, nil)]
   end
 
   def body(parser, buffer, pieces)
@@ -220,39 +220,39 @@ class TestHTTP1Parser < Polyphony::TestCase
     same = base
     names = ["GET / HTTP/1.1\r\nHost: a:81\r\n\r\n", "GET / HTTP/1.1\r\nHost: a:81\r\n\r\n", "GET / HTTP/1.1\r\nHost: b\r\n\r\n",
              GOOD['1.0 without Host'], "GET / HTTP/1.1\r\nHost: a:81\r\n\r\n"].map do |text|
-      head(text).env(same, nil).values_at('HTTP_HOST', 'SERVER_NAME', 'SERVER_PORT')
+      head(text).make_env(same, nil).values_at('HTTP_HOST', 'SERVER_NAME', 'SERVER_PORT')
     end
     assert_equal [%w[a:81 a 81], %w[a:81 a 81], %w[b b 80], [nil, 'localhost', '80'], %w[a:81 a 81]], names
   end
 
   def test_env
-    env = head("POST /a%20b?c=d HTTP/1.1\r\nHost: [::1]:81\r\nContent-Type: t\r\nContent-Length: 1\r\nX-My-Own: x\r\nA: 1\r\na: 2\r\n\r\n").env(base('x' => 1), nil)
+    env = head("POST /a%20b?c=d HTTP/1.1\r\nHost: [::1]:81\r\nContent-Type: t\r\nContent-Length: 1\r\nX-My-Own: x\r\nA: 1\r\na: 2\r\n\r\n").make_env(base('x' => 1), nil)
     assert_equal({ 'x' => 1, 'REQUEST_METHOD' => 'POST', 'PATH_INFO' => '/a%20b', 'REQUEST_URI' => '/a%20b?c=d', 'QUERY_STRING' => 'c=d', 'SERVER_PROTOCOL' => 'HTTP/1.1',
                    'SERVER_NAME' => '[::1]', 'SERVER_PORT' => '81', 'HTTP_HOST' => '[::1]:81', 'CONTENT_TYPE' => 't', 'CONTENT_LENGTH' => '1',
                    'HTTP_X_MY_OWN' => 'x', 'HTTP_A' => '1, 2', 'rack.response_finished' => [], 'polyphony.request' => nil,
                    'rack.hijack' => nil, 'REMOTE_ADDR' => '127.0.0.1', 'REMOTE_PORT' => '1234' }, env)
-    ipv6 = head("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n").env(base, nil)
+    ipv6 = head("GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n").make_env(base, nil)
     assert_equal ['[::1]', '80'], ipv6.values_at('SERVER_NAME', 'SERVER_PORT')
-    assert_equal %w[localhost 80], head(GOOD['1.0 without Host']).env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT')
-    refute head("GET / HTTP/1.1\r\nHost: a\r\nProxy: http://b\r\n\r\n").env(base, nil).key?('HTTP_PROXY')
+    assert_equal %w[localhost 80], head(GOOD['1.0 without Host']).make_env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT')
+    refute head("GET / HTTP/1.1\r\nHost: a\r\nProxy: http://b\r\n\r\n").make_env(base, nil).key?('HTTP_PROXY')
     { 'a:1' => %w[a 1], 'a:' => %w[a 80], 'a1' => %w[a1 80], '1' => %w[1 80], '1:2' => %w[1 2], '127.0.0.1:8080' => %w[127.0.0.1 8080],
       '[::1]:' => %w[[::1] 80] }.each do |host, expected|
-      assert_equal expected, head("GET / HTTP/1.1\r\nHost: #{host}\r\n\r\n").env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT'), host
+      assert_equal expected, head("GET / HTTP/1.1\r\nHost: #{host}\r\n\r\n").make_env(base, nil).values_at('SERVER_NAME', 'SERVER_PORT'), host
     end
   end
 
   def test_what_an_env_had_before_is_replaced
     before = { 'HTTP_A' => 'ours', 'HTTP_HOST' => 'ours', 'HTTP_B' => 'ours' }.freeze
-    env = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nX: y\r\na: 2\r\nX: z\r\nA: 3\r\n\r\n").env(base(before), nil)
+    env = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nX: y\r\na: 2\r\nX: z\r\nA: 3\r\n\r\n").make_env(base(before), nil)
     assert_equal ['1, 2, 3', 'a', 'ours', 'y, z'], env.values_at('HTTP_A', 'HTTP_HOST', 'HTTP_B', 'HTTP_X')
     assert_equal %w[ours] * 3, before.values
   end
 
   def test_what_is_spelled_with_dashes_wins
     ["X-Mine: dash\r\nX_Mine: underscore", "X_Mine: underscore\r\nX-Mine: dash"].each do |fields|
-      assert_equal 'dash', head("GET / HTTP/1.1\r\nHost: a\r\n#{fields}\r\n\r\n").env(base, nil)['HTTP_X_MINE']
+      assert_equal 'dash', head("GET / HTTP/1.1\r\nHost: a\r\n#{fields}\r\n\r\n").make_env(base, nil)['HTTP_X_MINE']
     end
-    env = head("GET / HTTP/1.1\r\nHost: a\r\nX_Mine: 1\r\nContent_Length: 5\r\nTransfer_Encoding: chunked\r\nX_Forwarded_For: me\r\n\r\n").env(base, nil)
+    env = head("GET / HTTP/1.1\r\nHost: a\r\nX_Mine: 1\r\nContent_Length: 5\r\nTransfer_Encoding: chunked\r\nX_Forwarded_For: me\r\n\r\n").make_env(base, nil)
     assert_equal '1', env['HTTP_X_MINE']
     assert_empty env.keys & %w[CONTENT_LENGTH HTTP_CONTENT_LENGTH HTTP_TRANSFER_ENCODING HTTP_X_FORWARDED_FOR]
   end

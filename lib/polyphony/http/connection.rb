@@ -66,7 +66,7 @@ module Polyphony
         refuse(e)
         rests = false
       ensure
-        rests ? @guest.rest(@transport.hidden?) : close
+        rests ? @guest.rest(@hidden) : close
       end
 
       # @return [nil]
@@ -161,8 +161,8 @@ module Polyphony
       # @param crew [Crew]
       # @!visibility private
       def __wait_in(crew)
-        @crew = crew
         @guest = crew.enter(self, @socket)
+        @storage = crew.storage
       end
 
       # It has waited for too long.
@@ -174,7 +174,7 @@ module Polyphony
       # @return [Boolean] whether its fiber is not needed while it waits
       # @!visibility private
       def __may_rest?
-        @guest && @crew.free?
+        @guest && Polyphony.__as_new?(@storage)
       end
 
       # What comes next is waited for by whoever serves it.
@@ -237,6 +237,7 @@ module Polyphony
         @buffer = String.new(encoding: Encoding::BINARY)
         alpn = @transport.alpn
         @decided = alpn || !HTTP.http2?
+        @hidden = @transport.hidden?
         alpn == 'h2' ? HTTP2.new(self, @buffer) : HTTP1.new(self, @buffer)
       end
 

@@ -35,10 +35,8 @@ module Polyphony
         @lobby.enter(connection, socket.fileno)
       end
 
-      # @return [Boolean] whether the current fiber can serve others
-      def free?
-        Polyphony.__as_new?(@storage)
-      end
+      # @return [Hash, nil] fiber storage that every fiber of the crew begins with
+      attr_reader :storage
 
       # @return [nil]
       def close
@@ -106,7 +104,7 @@ module Polyphony
         served = 0
         while (connection = @lobby.take)
           call_for_help if @lobby.ready?
-          @server.__serve(connection) || free? or return false
+          @server.__serve(connection) || Polyphony.__as_new?(@storage) or return false
 
           snooze if ((served += 1) % TURN).zero?
         end

@@ -250,7 +250,12 @@ module Polyphony
       # @return [Boolean, nil] as serve; true also if it is none of these
       def serve_shortly
         @drained = false
-        @request = request = short_request or return true
+        begin
+          request = @parser.request(self, @socket, @__tls, @buffer) or return true
+        rescue StandardError => e
+          @__tls ? @transport.gone(e) : raise
+        end
+        @request = request
         @idle = false
         @left -= 1
         @server.handle(request)
@@ -263,13 +268,6 @@ module Polyphony
 
         @idle = true
         nil
-      end
-
-      # @return [Request, nil]
-      def short_request
-        @parser.request(self, @socket, @__tls, @buffer)
-      rescue StandardError => e
-        @__tls ? @transport.gone(e) : raise
       end
 
       # @return [Boolean, nil] whether another request may follow; nil: when it comes

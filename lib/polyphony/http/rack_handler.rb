@@ -64,28 +64,22 @@ module Polyphony
         @rack2 = self.class.__rack_version < 3
         @environment = Environment.new(rack2: @rack2, rewindable: rewindable.nil? ? @rack2 : rewindable,
                                        errors: errors, multiprocess: multiprocess, early_hints: early_hints, extra: env)
-        @hints = @environment.hints?
       end
 
       # @param request [Request]
       # @return [void]
       def call(request)
-        base = request.connection.app_data
-        base = prepare(request) unless base.is_a?(Environment::Base) && base.owner.equal?(@environment)
-        head = request.__head
-        base.now = env = head ? head.env(base, request) : @environment.for(request, base)
-        @environment.complete(env, request, base) unless head&.usual? && !request.__body && !@hints
+        env = HTTP.__env(request, @environment) || @environment.for(request)
         input = env['rack.input'] if request.__body # middleware may put its own in its place
         status, headers, body = @app.call(env)
         blame_client(input, body) if input&.__error && status.to_i > 499
-        if request.__state != :idle then taken_over(body, base)
+        if request.__state != :idle then taken_over(request, body)
         elsif !request.__plain(status, headers, body, @rack2) then Response.new(request, @rack2).deliver(status, headers, body)
         end
       rescue StandardError => e
-        base&.hijack&.__wait # somebody may have it all the same
+        wait_for_hijacker(request) # somebody may have it all the same
         raise input&.__error || e
       ensure
-        base.now = nil if base && !base.http2
         input&.__release
         finish_with(request, env, status, headers) if env && !(env['rack.response_finished'] || NO_CALLBACKS).empty?
       end
@@ -116,14 +110,15 @@ module Polyphony
         raise input.__error
       end
 
-      def prepare(request)
-        request.connection.app_data = @environment.base(request.connection, request.version == '2')
+      # The application took the connection, or answered by itself: what it returned is nothing to us.
+      def taken_over(request, body)
+        body.close if body.respond_to?(:close)
+        wait_for_hijacker(request)
       end
 
-      # The application took the connection, or answered by itself: what it returned is nothing to us.
-      def taken_over(body, base)
-        body.close if body.respond_to?(:close)
-        base.hijack&.__wait
+      def wait_for_hijacker(request)
+        base = request.connection.app_data
+        base.hijack&.__wait if base.is_a?(Environment::Base)
       end
 
       def finish_with(request, env, status, headers)

@@ -19,11 +19,11 @@ module Polyphony
         UPGRADE_LIST = /\s*,\s*/.freeze
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
-        # What the env of every request begins with, for the host and the address that were last seen. Read and changed by Head#env.
+        # What the env of every request begins with, for the host and the address that were last seen. Read and changed by Head#make_env.
         Template = Struct.new(:env, :default_port, :host, :address)
-        # What is the same for all requests of a connection, which can be served by several applications (+owner+). The
-        # first four are read by Head#env, too; +now+ is the env of the request in progress.
-        Base = Struct.new(:template, :address, :port, :hijack, :owner, :http2, :now)
+        # What is the same for all requests of a connection, which can be served by several applications. The first five are
+        # read by Head#make_env and HTTP.__env; +owner+ is the Environment, or nil if HTTP.__env is not to make what it takes for all.
+        Base = Struct.new(:template, :address, :port, :hijack, :owner, :maker, :http2)
 
         # @param rack2 [Boolean]
         # @param rewindable [Boolean]
@@ -44,22 +44,36 @@ module Polyphony
           @templates = DEFAULT_PORTS.to_h { |scheme, port| [scheme, template(scheme, port)] }
         end
 
+        # @param request [Request]
+        # @return [Hash]
+        def for(request)
+          connection = request.connection
+          base = connection.app_data
+          base = connection.app_data = base_for(connection, request.version == '2') unless base.is_a?(Base) && base.maker.equal?(self)
+          head = request.__head
+          env = head ? head.make_env(base, request) : http2_env(request, base)
+          without_host(env, connection) unless env.key?('HTTP_HOST')
+          env['rack.input'] = @input_class.new(request) if request.__body
+          base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
+          env
+        end
+
+        private
+
+        def rack2_env(multiprocess)
+          { 'rack.version' => ::Rack::VERSION, 'rack.multithread' => true, 'rack.multiprocess' => multiprocess,
+            'rack.run_once' => false }
+        end
+
         # The scheme is that of the connection: in HTTP/2 a client can name any.
-        # @param connection [Connection]
-        # @param http2 [Boolean]
-        # @return [Base]
-        def base(connection, http2)
+        def base_for(connection, http2)
           base = Base.new(@templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
-                          connection.peer_port&.to_s.freeze, nil, self, http2)
-          base.hijack = Hijack.new(connection, base) unless http2
+                          connection.peer_port&.to_s.freeze, nil, @early_hints == true ? nil : self, self, http2)
+          base.hijack = Hijack.new(connection) unless http2
           base
         end
 
-        # The env of a request of HTTP/2; HTTP/1 has Head#env.
-        # @param request [Request]
-        # @param base [Base]
-        # @return [Hash]
-        def for(request, base)
+        def http2_env(request, base)
           env = base.template.env.dup
           env['REMOTE_ADDR'] = base.address
           env['REMOTE_PORT'] = base.port if base.port
@@ -68,29 +82,6 @@ module Polyphony
           env['rack.response_finished'] = []
           env['polyphony.request'] = request
           env
-        end
-
-        # What most requests do not need.
-        # @param env [Hash]
-        # @param request [Request]
-        # @param base [Base]
-        # @return [void]
-        def complete(env, request, base)
-          without_host(env, request.connection) unless env.key?('HTTP_HOST')
-          env['rack.input'] = @input_class.new(request) if request.__body
-          base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
-        end
-
-        # @return [Boolean] whether each env has to be completed
-        def hints?
-          @early_hints == true
-        end
-
-        private
-
-        def rack2_env(multiprocess)
-          { 'rack.version' => ::Rack::VERSION, 'rack.multithread' => true, 'rack.multiprocess' => multiprocess,
-            'rack.run_once' => false }
         end
 
         def template(scheme, default_port)

@@ -29,10 +29,8 @@ module Polyphony
       # +rack.hijack+ of the requests of a connection: hands it out, to the one that is in progress.
       class Hijack
         # @param connection [Connection]
-        # @param base [Environment::Base] whose env gets +rack.hijack_io+
-        def initialize(connection, base)
+        def initialize(connection)
           @connection = connection
-          @base = base
         end
 
         # The socket itself, if nothing was read from it that is not ours, and if it is a socket. Else one that
@@ -40,7 +38,7 @@ module Polyphony
         # @return [IO] for the caller to close
         # @raise [BadResponse] if the request has been answered
         def call
-          @io ||= take.tap { |io| @base.now['rack.hijack_io'] = io if @base.now }
+          @io ||= take
         end
 
         # Waits until what we carry has been carried.
@@ -53,7 +51,10 @@ module Polyphony
 
         def take
           request = @connection.__request or raise BadResponse, 'the request is over, so the connection cannot be taken over'
-          stream = request.hijack
+          request.__head.env['rack.hijack_io'] = carry(request.hijack)
+        end
+
+        def carry(stream)
           socket = stream.detach
           return socket if socket
 
