@@ -1,0 +1,318 @@
+# frozen_string_literal: true
+
+require_relative '../test_helper'
+require 'polyphony/http'
+require 'stringio'
+
+# Connections without a fiber, and fibers that serve them: nobody is forgotten, and nobody meets what another has left.
+class TestHTTPCrew < Polyphony::TestCase
+  on_every_driver
+
+  ASK = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+  def serve(**options, &handler)
+    @log = StringIO.new
+    handler ||= ->(request) { request.respond('good') }
+    @server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', log: @log, **options, &handler).start
+  end
+
+  def setup
+    super
+    skip 'there is no epoll here' unless Polyphony::HTTP.const_defined?(:Lobby)
+  end
+
+  def teardown
+    @server&.stop(within: 0)
+    super
+  end
+
+  def connect
+    track(TCPSocket.new('127.0.0.1', @server.port))
+  end
+
+  # The body of the next answer on the connection.
+  def answer(client)
+    length = nil
+    while (line = client.gets) != "\r\n"
+      length = Integer(line[/\d+/]) if line.start_with?('content-length')
+    end
+    client.read(length)
+  end
+
+  def ask(client, request = ASK)
+    client << request
+    answer(client)
+  end
+
+  def crew
+    server_fiber.children.select { |fiber| fiber.tag == :connection }
+  end
+
+  def server_fiber
+    Fiber.current.children.find { |fiber| fiber.tag == :http_server }
+  end
+
+  def resting
+    @server.connections.size - crew.size
+  end
+
+  def test_many_connections_are_served_by_one_fiber
+    fibers = []
+    serve { |request| request.respond((fibers << Fiber.current).size.to_s) }
+    clients = Array.new(30) { connect }
+    3.times { clients.each { |client| ask(client) } }
+    assert_equal 90, fibers.size
+    assert_operator fibers.uniq.size, :<=, 2
+    assert_equal 30, @server.connections.size
+  end
+
+  def test_a_handler_that_waits_holds_up_nobody
+    gate = Polyphony::Event.new
+    serve do |request|
+      gate.await if request.path == '/wait'
+      request.respond(request.path)
+    end
+    slow = connect
+    quick = connect
+    slow << "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert_equal '/', ask(quick)
+    gate.signal
+    assert_equal '/wait', answer(slow)
+  end
+
+  # All of them come with one look at the kernel.
+  def test_all_that_come_together_may_wait_at_the_same_time
+    arrived = 0
+    serve do |request|
+      arrived += 1
+      snooze until arrived == 100
+      request.respond('all')
+    end
+    clients = Array.new(100) { connect }
+    snooze until @server.connections.size == 100
+    clients.each { |client| client << ASK }
+    assert_equal ['all'], clients.map { |client| answer(client) }.uniq
+  end
+
+  def test_fibers_that_nobody_needs_end
+    arrived = 0
+    serve do |request|
+      arrived += 1
+      snooze until arrived >= 20
+      request.respond('good')
+    end
+    clients = Array.new(20) { connect }
+    clients.each { |client| client << ASK }
+    clients.each { |client| answer(client) }
+    assert_operator crew.size, :>=, 20
+    sleep 0.01 until crew.empty?
+    assert_equal 20, @server.connections.size
+    assert_equal 'good', ask(clients.first)
+  end
+
+  def test_what_a_handler_leaves_behind_stays_with_its_connection
+    marks = {
+      'children' => -> { spin { suspend } }, 'locals' => -> { Thread.current[:mine] = 1 },
+      'storage' => -> { Fiber[:mine] = 1 }, 'mail' => -> { Fiber.current << 1 }
+    }
+    seen = nil
+    serve do |request|
+      seen = [Fiber.current, Fiber.current.children.size, Thread.current[:mine], Fiber[:mine]]
+      marks[request.path.delete('/')]&.call
+      request.respond('good')
+    end
+    marks.each_key do |what|
+      owner = connect
+      ask(owner, "GET /#{what} HTTP/1.1\r\nHost: a\r\n\r\n")
+      fiber = seen.first
+      others = Array.new(5) { connect.tap { |client| ask(client) }.then { seen } }
+      assert_equal [[0, nil, nil]], others.map { |other| other.drop(1) }.uniq, what
+      refute_includes others.map(&:first), fiber, what
+      ask(owner)
+      assert_same fiber, seen.first, what
+      owner.close
+      fiber.await
+    end
+  end
+
+  def test_a_fiber_storage_that_the_server_was_started_with_is_there_each_time
+    Fiber[:started] = :with
+    seen = []
+    serve do |request|
+      seen << [Fiber[:started], Fiber.current]
+      request.respond('good')
+    end
+    client = connect
+    3.times { ask(client) }
+    assert_equal [[:with]] * 3, seen.map { |pair| pair.first(1) }
+    assert_equal 1, seen.map(&:last).uniq.size
+  ensure
+    Fiber[:started] = nil
+  end
+
+  def test_requests_that_come_together_are_all_answered
+    serve { |request| request.respond(request.path) }
+    client = connect
+    ask(client)
+    client << (1..40).map { |i| "GET /#{i} HTTP/1.1\r\nHost: a\r\n\r\n" }.join
+    assert_equal((1..40).map { |i| "/#{i}" }, Array.new(40) { answer(client) })
+    assert_equal '/', ask(client)
+  end
+
+  # More than is received at once, and exactly as much.
+  def test_requests_of_every_length_are_answered
+    serve { |request| request.respond(request['x'].bytesize.to_s) }
+    client = connect
+    ask(client, "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n")
+    empty = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n".bytesize
+    (4090..4100).each do |size|
+      length = size - empty
+      2.times { assert_equal length.to_s, ask(client, "GET / HTTP/1.1\r\nHost: a\r\nX: #{'y' * length}\r\n\r\n") }
+    end
+  end
+
+  def test_a_request_in_two_parts_is_answered
+    serve { |request| request.respond(request.path) }
+    client = connect
+    ask(client)
+    (1...ASK.bytesize).each do |cut|
+      client << ASK[0, cut]
+      3.times { snooze }
+      client << ASK[cut..]
+      assert_equal '/', answer(client), cut
+    end
+  end
+
+  def test_a_body_and_what_comes_behind_it
+    serve { |request| request.respond(request.read.bytesize.to_s) }
+    client = connect
+    ask(client)
+    post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n"
+    3.times do
+      assert_equal '100000', ask(client, post + ('x' * 100_000))
+      client << post
+      3.times { snooze }
+      client << ('x' * 100_000) << ASK
+      assert_equal %w[100000 0], [answer(client), answer(client)]
+    end
+  end
+
+  # The kernel may have more for a reader who has gone than anybody has taken.
+  def test_a_reader_that_is_stopped_loses_nothing_of_what_follows
+    gate = Polyphony::Event.new
+    serve do |request|
+      if request.body?
+        reader = spin { nil while request.read_chunk }
+        snooze until reader.state == :waiting
+        reader.stop
+        reader.await
+        gate.signal
+      end
+      request.respond(request.read)
+    end
+    client = connect
+    client << "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234"
+    gate.await
+    client << "56789#{ASK}"
+    assert_equal ['56789', ''], [answer(client), answer(client)]
+    assert_equal '', ask(client)
+  end
+
+  def test_who_is_gone_is_noticed
+    serve
+    clients = Array.new(5) { connect }
+    clients.each { |client| ask(client) }
+    silent = connect
+    snooze until @server.connections.size == 6
+    clients[0].close
+    clients[1].setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack('ii'))
+    clients[1].close # a reset
+    clients[2].close_write
+    clients[3] << ASK
+    clients[3].close_write
+    assert_equal 'good', answer(clients[3])
+    silent.close
+    sleep 0.005 until @server.connections.size == 1
+    assert_equal 'good', ask(clients[4])
+    assert_equal '', @log.string
+  end
+
+  def test_who_waits_too_long_is_sent_home
+    serve(limits: { header_time: 0.2, keep_alive: 0.1 })
+    silent = connect
+    asked = connect
+    ask(asked)
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    assert_equal '', asked.read
+    assert_equal '', silent.read
+    assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - began, :>=, 0.09
+    sleep 0.005 until @server.connections.empty?
+  end
+
+  def test_a_server_that_stops_tells_those_who_wait
+    serve
+    clients = Array.new(3) { connect.tap { |client| ask(client) } }
+    silent = connect
+    snooze until @server.connections.size == 4
+    @server.stop
+    assert_equal [''] * 4, [*clients, silent].map(&:read)
+  end
+
+  def test_a_handler_that_ends_its_fiber_ends_its_connection
+    serve do |request|
+      Fiber.current.stop if request.path == '/stop'
+      snooze
+      request.respond('good')
+    end
+    client = connect
+    other = connect
+    ask(other)
+    ask(client)
+    client << "GET /stop HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert_equal '', client.read
+    assert_equal 'good', ask(other)
+    sleep 0.005 until @server.connections.size == 1
+  end
+
+  # The child has a copy of the socket, which keeps what the kernel knows of it alive.
+  def test_a_connection_that_is_closed_here_and_open_in_a_child_is_forgotten
+    serve
+    client = connect
+    ask(client)
+    reader, writer = pipe_pair
+    pid = fork do
+      reader.read(1)
+      exit!(0)
+    end
+    client << "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    answer(client)
+    sleep 0.005 until @server.connections.empty?
+    client << 'x'
+    assert_equal 'good', ask(connect)
+    writer.write('x')
+    Process.wait(pid)
+  end
+
+  def test_the_gc_may_come_at_any_time
+    serve
+    clients = Array.new(4) { connect }
+    stress = GC.stress
+    GC.stress = true
+    2.times { clients.each { |client| assert_equal 'good', ask(client) } }
+    GC.stress = stress
+    GC.verify_compaction_references(toward: :empty, double_heap: false) if GC.respond_to?(:verify_compaction_references)
+    clients.each { |client| assert_equal 'good', ask(client) }
+  ensure
+    GC.stress = stress
+  end
+
+  def test_a_lobby_that_is_closed_says_so
+    lobby = Polyphony::HTTP::Lobby.new
+    lobby.close
+    lobby.close
+    assert_raises(IOError) { lobby.take }
+    assert_raises(IOError) { lobby.descriptor }
+    assert_raises(SystemCallError) { Polyphony::HTTP::Lobby.new.tap { |other| @other = other }.enter(nil, 1 << 20) }
+    @other.close
+  end
+end
