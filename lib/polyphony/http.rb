@@ -58,3 +58,10 @@ require 'polyphony/http/connection'
 require 'polyphony/http/listener'
 require 'polyphony/http/crew'
 require 'polyphony/http/server'
+
+module Polyphony
+  module HTTP
+    private_constant :Counts, :Crew
+    private_constant :Lobby if const_defined?(:Lobby) # there is epoll
+  end
+end

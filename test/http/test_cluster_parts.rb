@@ -17,8 +17,8 @@ class TestHTTPClusterParts < Polyphony::TestCase
     Stats.new(durations: true).tap do |one|
       one.open = open
       requests.times do
-        one.counts.began
-        one.counts.over(ANSWERED)
+        one.__counts.began
+        one.__counts.over(ANSWERED)
         one.took(0.002)
       end
     end

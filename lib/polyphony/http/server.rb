@@ -46,7 +46,7 @@ module Polyphony
         @log = log.is_a?(Log) ? log : Log.new(log)
         @access_log = access_log
         @stats = Stats.new
-        @counts = @stats.counts
+        @counts = @stats.__counts
         @connections = {}.compare_by_identity
         @places = Semaphore.new(@limits.connections)
         @stale = []

@@ -39,8 +39,8 @@ module Polyphony
       attr_accessor :connections, :open, :errors, :refused
 
       %i[requests running bytes_out].each do |name|
-        define_method(name) { @counts.public_send(name) }
-        define_method(:"#{name}=") { |count| @counts.public_send(:"#{name}=", count) }
+        define_method(name) { @__counts.public_send(name) }
+        define_method(:"#{name}=") { |count| @__counts.public_send(:"#{name}=", count) }
       end
 
       # @return [Time]
@@ -53,7 +53,7 @@ module Polyphony
       # @param durations [Boolean] whether durations are counted
       def initialize(durations: false)
         @connections = @open = @errors = @refused = 0
-        @counts = Counts.new
+        @__counts = Counts.new
         @seconds = 0.0
         @started = Time.now
         count_durations if durations
@@ -77,11 +77,11 @@ module Polyphony
 
       # @return [Counts] what changes with every request
       # @!visibility private
-      attr_reader :counts
+      attr_reader :__counts
 
       # @return [Hash{Integer => Integer}] answers by the first digit of their status
       def by_class
-        CLASSES.to_h { |digit| [digit, @counts.answers(digit)] }
+        CLASSES.to_h { |digit| [digit, @__counts.answers(digit)] }
       end
 
       # @return [Hash{Symbol => Integer}]
@@ -99,7 +99,7 @@ module Polyphony
 
           public_send(:"#{name}=", public_send(name) + other.public_send(name))
         end
-        other.by_class.each { |digit, count| @counts.add_answers(digit, count) }
+        other.by_class.each { |digit, count| @__counts.add_answers(digit, count) }
         @seconds += other.seconds
         other.durations&.each_with_index { |count, index| count_durations.durations[index] += count }
         self
@@ -107,7 +107,7 @@ module Polyphony
 
       # @return [String] all numbers, for Stats.unpack in another process
       def pack
-        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @counts.answers(digit) },
+        [*COUNTERS.each_key.map { |name| public_send(name) }, *CLASSES.map { |digit| @__counts.answers(digit) },
          *(@durations || [0] * (BUCKETS.size + 1)), (@seconds * 1_000_000).round].pack(FORMAT)
       end
 
@@ -120,9 +120,9 @@ module Polyphony
       private
 
       def restore(numbers)
-        @counts = Counts.new
+        @__counts = Counts.new
         COUNTERS.each_key { |name| public_send(:"#{name}=", numbers.shift) }
-        CLASSES.each { |digit| @counts.add_answers(digit, numbers.shift) }
+        CLASSES.each { |digit| @__counts.add_answers(digit, numbers.shift) }
         @durations = numbers.shift(BUCKETS.size + 1)
         @seconds = numbers.shift / 1_000_000.0
         @started = nil
