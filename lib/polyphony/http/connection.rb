@@ -39,6 +39,7 @@ module Polyphony
         @app_data = nil
         @given_away = false
         @guest = nil # its place in the lobby, if there is one
+        @closed = false
         @peer, @peer_port = HTTP.__peer(socket)
       rescue ::SystemCallError
         # It was reset already. What it has sent could still be read: by nobody's order, since without an address it would
@@ -71,6 +72,9 @@ module Polyphony
 
       # @return [nil]
       def close
+        return if @closed
+
+        @closed = true
         @guest&.leave
         return if @given_away
 
