@@ -236,10 +236,14 @@ static VALUE Op_accept(VALUE self, VALUE server, VALUE klass) {
   return io_accept(server, socket_class(klass));
 }
 
-static VALUE Op_accept_loop(VALUE self, VALUE server, VALUE klass) {
+static VALUE Op_accept_loop(int argc, VALUE *argv, VALUE self) {
   (void)self;
+  rb_check_arity(argc, 2, 3);
+  long batch = argc > 2 ? NUM2LONG(argv[2]) : 1;
+
   if (!rb_block_given_p()) rb_raise(rb_eArgError, "a block is needed for new connections");
-  return io_accept_loop(server, socket_class(klass));
+  if (batch < 1 || batch > 1024) rb_raise(rb_eArgError, "batch must be between 1 and 1024, got %ld", batch);
+  return io_accept_loop(argv[0], socket_class(argv[1]), (unsigned)batch);
 }
 
 static VALUE Op_connect(VALUE self, VALUE socket, VALUE host, VALUE port) {
@@ -395,7 +399,7 @@ static const struct operation {
   OPERATION(recv, 4) OPERATION(recv_loop, 2) OPERATION(recv_feed_loop, 3) OPERATION(recvmsg, 7)
   OPERATION(recv_within, 5) OPERATION(recv_at_once, 4) OPERATION(send_within, 4)
   OPERATION(send, 3) OPERATION(sendv, 3) OPERATION(sendmsg, 5)
-  OPERATION(accept, 2) OPERATION(accept_loop, 2) OPERATION(connect, 3)
+  OPERATION(accept, 2) OPERATION(accept_loop, -1) OPERATION(connect, 3)
   OPERATION(getaddrinfo, -1) OPERATION(getnameinfo, -1) OPERATION(address_resolve, 1)
   OPERATION(splice, 3) OPERATION(tee, 3) OPERATION(double_splice, 2)
   OPERATION(splice_chunks, -1) OPERATION(chain, -1)

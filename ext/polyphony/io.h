@@ -117,7 +117,8 @@ void io_close_on_worker(VALUE io, int fd);  /* for a close that takes its time *
 VALUE io_accept(VALUE server, VALUE socket_class);
 int io_accept_descriptor(VALUE server);
 int io_accept_from(VALUE server, struct sockaddr_storage *address, socklen_t *length);
-VALUE io_accept_loop(VALUE server, VALUE socket_class);              /* yields each socket */
+/* Yields each socket. batch: how many that are there already it yields without a switch, at least 1. */
+VALUE io_accept_loop(VALUE server, VALUE socket_class, unsigned batch);
 VALUE io_connect(VALUE socket, VALUE host, VALUE port);
 int64_t io_connect_packed(VALUE socket, VALUE packed);               /* 0 or -errno */
 /* Bytes were given back: fibers of this thread that wait for some look again, as their op settles

@@ -42,6 +42,7 @@ struct accept_loop {
   struct backend_base *backend;
   struct fiber_state *fiber;
   VALUE server, klass;
+  unsigned batch;               /* so many that are there are taken in one turn; at least 1 */
   struct op *op;                /* OP_ACCEPT_MULTI, submitted; NULL when there is none */
   struct listener listener;     /* of the op */
   bool single;                  /* the kernel refused multishot */
@@ -455,7 +456,7 @@ static int64_t accept_next(struct accept_loop *loop) {
 /* How many connections are taken in one turn. If each had to wait until everyone who is busy has
  * run once, then the more there are, the longer the next would wait. */
 static unsigned fair_share(struct accept_loop *loop) {
-  unsigned share = 1 + loop->backend->runqueue.length / 8;
+  unsigned share = loop->batch + loop->backend->runqueue.length / 8;
 
   return share < SOCKETS_PER_TURN ? share : SOCKETS_PER_TURN;
 }
@@ -507,10 +508,10 @@ static VALUE loop_ensure(VALUE argument) {
   return Qnil;
 }
 
-VALUE io_accept_loop(VALUE server, VALUE klass) {
+VALUE io_accept_loop(VALUE server, VALUE klass, unsigned batch) {
   struct backend_base *backend = backend_base_current();
   struct accept_loop loop = { .backend = backend, .fiber = backend_base_fiber(backend),
-                              .server = server, .klass = klass };
+                              .server = server, .klass = klass, .batch = batch };
 
   prepare();
   list_init(&loop.link);

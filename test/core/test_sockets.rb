@@ -541,6 +541,20 @@ class TestAcceptLoop < Polyphony::TestCase
     workers.each(&:await)
   end
 
+  def test_a_loop_may_take_several_before_others_run
+    server = listener
+    clients = Array.new(20) { track(Socket.new(:INET, :STREAM)) }
+    clients.each { |client| client.connect_nonblock(server.local_address, exception: false) }
+    turns = [0]
+    accepting = spin { Polyphony.backend_accept_loop(server, TCPSocket, 5) { |socket| (turns[-1] += 1) && socket.close } }
+    (turns << 0) && snooze until turns.sum == 20
+    assert_operator turns.max, :>, 1
+    accepting.stop
+    accepting.await
+    error = assert_raises(ArgumentError) { Polyphony.backend_accept_loop(server, TCPSocket, 0) { nil } }
+    assert_equal 'batch must be between 1 and 1024, got 0', error.message
+  end
+
   # They cost descriptors: those that a busy thread does not come to stay in the kernel's queue.
   def test_a_loop_that_does_not_keep_up_is_given_few_sockets_ahead
     server = listener

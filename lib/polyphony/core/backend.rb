@@ -187,8 +187,10 @@ module Polyphony
     #   @param socket_class [Class] for instance TCPSocket; what answers to +for_fd+
     #   @return [Object] a new one of that class
 
-    # @!method accept_loop(server, socket_class)
+    # @!method accept_loop(server, socket_class, batch = 1)
     #   Accepts for ever. Short of descriptors, it warns, pauses and goes on.
+    #   @param batch [Integer] so many connections that are there already are yielded before others run; more
+    #     if many others do
     #   @yield [Object] each connection, of that class. The next one is accepted when the block has
     #     returned, so it should spin.
 
@@ -348,7 +350,7 @@ module Polyphony
   #   Backend#accept on the backend of the current thread.
   #   @see Backend#accept
 
-  # @!method self.backend_accept_loop(server, socket_class)
+  # @!method self.backend_accept_loop(server, socket_class, batch = 1)
   #   Backend#accept_loop on the backend of the current thread.
   #   @see Backend#accept_loop
 
