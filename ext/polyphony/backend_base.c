@@ -149,13 +149,17 @@ static bool delete_identical(VALUE array, VALUE object) {
 static VALUE alive_p(VALUE thread) { return rb_funcall(thread, id_alive_p, 0); }
 
 /* Threads that ended without telling us (a core-only program's) leave their backend behind. It
- * is closed when nothing is in flight; otherwise its memory stays, because the kernel has it. */
+ * is closed when nothing is in flight; otherwise its memory stays, because the kernel has it.
+ * Asking a thread lets others run, which open and close theirs: it is a copy that is walked. */
 static void bury_the_dead(void) {
-  for (long i = RARRAY_LEN(backends) - 1; i >= 0; i--) {
-    struct backend_base *backend = backend_base_of(rb_ary_entry(backends, i));
-    if (!RTEST(alive_p(backend->thread)) && backend->loop.in_flight == 0)
+  VALUE known = rb_ary_dup(backends);
+
+  for (long i = 0; i < RARRAY_LEN(known); i++) {
+    struct backend_base *backend = backend_base_of(RARRAY_AREF(known, i));
+    if (!RTEST(alive_p(backend->thread)) && backend->open && backend->loop.in_flight == 0)
       backend_base_finalize(backend);
   }
+  RB_GC_GUARD(known);
 }
 
 static void say_once(const char *why) {
@@ -186,7 +190,19 @@ static int open_loop(struct backend_base *backend) {
   return rc;
 }
 
+/* Calls, in which a kill or another thread's raise may come. */
+static VALUE settle_in(VALUE argument) {
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  backend->interrupted = RTEST(rb_funcall(backend->thread, id_stock_pending_p, 0));  /* until it waits */
+  scheduler_install_here();
+  stand_in_reserve(backend);
+  return Qnil;
+}
+
 void backend_base_open(struct backend_base *backend) {
+  int state;
+
   if (backend->open) rb_raise(rb_eRuntimeError, "this backend is open already");
   compat_lock_native_thread();
   bury_the_dead();
@@ -198,12 +214,13 @@ void backend_base_open(struct backend_base *backend) {
   int rc = open_loop(backend);
   if (rc < 0) error_raise_errno(rc, "opening the event loop of a thread");
   backend->open = true;
-  backend->interrupted = RTEST(rb_funcall(backend->thread, id_stock_pending_p, 0));  /* until it waits */
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
-  scheduler_install_here();
-  stand_in_reserve(backend);
+  rb_protect(settle_in, (VALUE)backend, &state);
+  if (!state) return;
+  backend_base_finalize(backend);  /* its thread does not know of it, and would leave it behind */
+  rb_jump_tag(state);
 }
 
 void backend_base_finalize(struct backend_base *backend) {

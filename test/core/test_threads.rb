@@ -98,6 +98,51 @@ class TestThreads < Polyphony::TestCase
     assert_equal before, descriptors
   end
 
+  # A kill may come in any of the calls that opening takes; one of them is a method that can be replaced here.
+  def test_the_descriptors_go_when_the_thread_is_killed_while_it_opens_its_backend
+    before = descriptors
+    reached = false
+    thread = Thread.new do
+      Thread.current.define_singleton_method(:__polyphony_stock_pending?) { reached = true; Thread.exit }
+      snooze
+    end
+    thread.join
+    assert reached
+    assert_equal before, descriptors
+  end
+
+  def test_an_opening_that_is_broken_off_is_begun_anew
+    before = descriptors
+    kind = Thread.new do
+      thread = Thread.current
+      thread.define_singleton_method(:__polyphony_stock_pending?) { Kernel.raise Boom }
+      assert_raises(Boom) { snooze }
+      refute thread.__polyphony_backend?
+      thread.singleton_class.remove_method(:__polyphony_stock_pending?)
+      spin { sleep 0.0001; thread.backend.kind }.await
+    end.value
+    assert_equal Thread.current.backend.kind, kind
+    assert_equal before, descriptors
+  end
+
+  # Whoever opens a backend looks for those of threads that ended without a word, and asks each thread: others run
+  # meanwhile.
+  def test_threads_end_while_another_one_opens_its_backend
+    gate = ::Queue.new
+    threads = Array.new(3) { Thread.new { snooze; gate.pop } }
+    Thread.pass until threads.all?(&:__polyphony_backend?)
+    threads.each do |thread|
+      thread.define_singleton_method(:alive?) do
+        gate.close
+        Thread.pass while threads.any?(&:__polyphony_backend?)
+        super()
+      end
+    end
+    assert_equal :opened, Thread.new { sleep 0.0001; :opened }.value
+  ensure
+    threads&.each(&:join)
+  end
+
   def test_kind_is_the_same_in_every_thread
     assert_equal Polyphony.backend_kind, Thread.new { Polyphony.backend_kind }.value
   end
