@@ -124,7 +124,7 @@ static VALUE plain_time(VALUE timeout) {
 /* Ruby's own sleep is about to give the lock up by itself. Who waits for the lock is told before, and finds it free:
  * from here to there nothing lets other threads run, if the time is a plain one. */
 static void tell_of_sleep(VALUE mutex) {
-  if (!stock_lock_waited || !RTEST(rb_funcallv(mutex, id_owned_p, 0, NULL))) return;
+  if (!stock_lock_waited || !ractor_main_p() || !RTEST(rb_funcallv(mutex, id_owned_p, 0, NULL))) return;
   stock_lock_given_up(owner_of(mutex, fiber_state_lookup(rb_fiber_current())));
 }
 
