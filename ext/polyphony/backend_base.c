@@ -771,6 +771,18 @@ static void trace_poll(struct backend_base *backend, const char *name) {
   backend_base_trace(backend, 2, event);
 }
 
+/* Calls, in which interrupts are run as in any other. */
+static VALUE look_around(VALUE argument) {
+  fire_timers((struct backend_base *)argument);
+  holding_look();
+  stock_lock_look(false);
+  return Qnil;
+}
+
+static bool worth_a_look_p(struct backend_base *backend) {
+  return backend->loop.timers.length > 0 || holding_patience() >= 0 || stock_lock_patience() >= 0;
+}
+
 static void poll_for(struct backend_base *backend, int64_t timeout) {
   int state = 0;
   int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout, &state);
@@ -778,9 +790,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend->poll_count++;
   backend->switched = 0;
   backend_base_collect(backend);
-  fire_timers(backend);
-  holding_look();
-  stock_lock_look(false);
+  if (!state && worth_a_look_p(backend)) rb_protect(look_around, (VALUE)backend, &state);
   backend->batch = backend->runqueue.length;
   if (state) heed(backend, state);
   if (rc < 0) error_raise_errno(rc, "waiting for events");
@@ -808,9 +818,17 @@ bool backend_base_wake(struct backend_base *backend) {
 static const int64_t LOOK_AGAIN = NSEC_PER_SEC / 5, LOOK_CLOSER = NSEC_PER_SEC / 50;
 enum { DOUBTS_ENOUGH = 3 };
 
-static bool hopeless_p(struct backend_base *backend) {
-  enum outlook outlook = deadlock_outlook();
+static VALUE look_at_threads(VALUE outlook) {
+  *(enum outlook *)outlook = deadlock_outlook();
+  return Qnil;
+}
 
+static bool hopeless_p(struct backend_base *backend) {
+  enum outlook outlook = OUTLOOK_GOOD;
+  int state;
+
+  rb_protect(look_at_threads, (VALUE)&outlook, &state);
+  if (state) heed(backend, state);  /* the main fiber is to run then */
   backend->doubts = outlook == OUTLOOK_BAD ? backend->doubts + 1 : 0;
   backend->look_again = outlook == OUTLOOK_BAD ? LOOK_CLOSER : outlook == OUTLOOK_OPEN ? LOOK_AGAIN : 0;
   return outlook == OUTLOOK_NONE || backend->doubts > DOUBTS_ENOUGH;

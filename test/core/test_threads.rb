@@ -1,9 +1,12 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
+require_relative '../support/thread_helpers'
 
 # A backend for each thread; waking, raising, killing and awaiting across threads.
 class TestThreads < Polyphony::TestCase
+  include Polyphony::ThreadHelpers
+
   on_every_driver
 
   def test_a_fiber_of_another_thread_that_has_ended_cannot_be_scheduled
@@ -408,6 +411,100 @@ class TestThreads < Polyphony::TestCase
       puts "interrupted, main: #{Fiber.current.main?.inspect}"
     end
   RUBY
+
+  # --- while a time limit strikes ----------------------------------------------------------------------
+
+  # An exception that is made when a limit strikes, by a method that does something else first.
+  def made_after(&first)
+    Class.new(StandardError) do
+      define_method(:initialize) do |*arguments|
+        before, first = first, nil
+        before&.call
+        super(*arguments)
+      end
+    end
+  end
+
+  def test_a_kill_that_comes_when_a_limit_strikes_is_not_lost
+    log = []
+    error = made_after { log << :made; Thread.exit }
+    thread = quiet do
+      spin { cancel_after(0.001, with_exception: error) { sleep } }
+      sleep
+    ensure
+      log << :ended
+    end
+    assert_nil thread.value
+    assert_equal %i[made ended], log
+  end
+
+  # When its limit is over, the thread has to wait for us, and finds the exception when it comes to look at the time.
+  def raise_when_over(thread, limit)
+    wait_until_polling(thread)
+    over = clock + limit + 0.002
+    nil until clock > over
+    thread.raise(Boom)
+  end
+
+  LIMITS = {
+    move_on: -> { move_on_after(0.02, with_value: :over) { sleep } },
+    cancel: -> { begin cancel_after(0.02) { sleep }; rescue Polyphony::Cancel then :over end },
+    own: -> { cancel_after(0.02, with_exception: [IOError, 'over']) { sleep } rescue :over }
+  }.freeze
+
+  def test_an_exception_that_comes_when_a_limit_strikes_is_the_main_fibers
+    LIMITS.each do |name, limit|
+      [true, false].each do |main_polls|
+        thread = quiet do
+          limited = spin { instance_exec(&limit) }
+          spin { snooze; sleep } unless main_polls
+          got = begin
+            main_polls ? 5.times { snooze } && sleep : sleep
+          rescue Boom
+            :boom
+          end
+          [got, limited.await]
+        end
+        raise_when_over(thread, 0.02)
+        assert_equal %i[boom over], thread.value, name
+      end
+    end
+  end
+
+  # Waits until another thread's exception is there.
+  def be_raised_at(thread, error)
+    other = Thread.new { thread.raise(error) }
+    deadline = clock + patient(20)
+    Thread.__polyphony_stock_pass until clock > deadline
+  ensure
+    other.join
+  end
+
+  def test_an_exception_that_comes_when_a_scope_is_cancelled_is_raised_there
+    test = self
+    thread = quiet do
+      me = Thread.current
+      error = made_after { test.be_raised_at(me, Boom) }
+      scope = nil
+      limited = waiting { cancel_after(patient(20), with_exception: error) { |it| scope = it; sleep } }
+      assert_raises(Boom) { scope.cancel }
+      scope.cancel
+      assert_raises(error) { limited.await }.class == error
+    end
+    assert thread.value
+  end
+
+  def test_a_fiber_leaves_the_scope_while_its_exception_is_made
+    scope = nil
+    leave = Polyphony::Event.new
+    limited = nil
+    error = made_after { leave.signal; limited.await }
+    limited = waiting { cancel_after(patient(20), with_exception: error) { |it| scope = it; leave.await; :left } }
+    scope.cancel
+    assert_equal :left, limited.await
+    refute scope.expired?
+    refute scope.active?
+  end
 
   def test_control_c_reaches_the_main_fiber_whatever_it_waits_for
     heavy
