@@ -412,6 +412,28 @@ class TestThreads < Polyphony::TestCase
     end
   RUBY
 
+  # The main fiber waits in a stand-in, one of two others polls: Ruby goes on with the main fiber when that one has been
+  # killed.
+  def test_thread_kill_ends_all_fibers_whoever_polls
+    log = []
+    thread = Thread.new do
+      %i[first second].each do |name|
+        spin do
+          sleep
+        ensure
+          log << name
+        end
+      end
+      ::Queue.new.pop
+    ensure
+      log << :main
+    end
+    wait_until_polling(thread)
+    thread.kill
+    assert_same thread, thread.join(patient(20))
+    assert_equal %i[first main second], log.sort
+  end
+
   # --- while a time limit strikes ----------------------------------------------------------------------
 
   # An exception that is made when a limit strikes, by a method that does something else first.
