@@ -746,6 +746,7 @@ static void drop_plain_wake(struct backend_base *backend, struct fiber_state *fi
  * happened to be polling. Thread#kill is no exception and unwinds the fiber at hand. */
 static void heed(struct backend_base *backend, int state) {
   VALUE error = rb_errinfo();
+  backend->interrupted = true;  /* Ruby raises one at a time: there may be more */
   bool exception = RTEST(rb_obj_is_kind_of(error, rb_eException));
   struct fiber_state *self = running(backend);
   if (!exception || self == stand_in(backend->root)) {
@@ -754,6 +755,16 @@ static void heed(struct backend_base *backend, int state) {
   }
   rb_set_errinfo(Qnil);
   backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+}
+
+/* In the fiber that runs, which is meant. */
+static void be_interrupted(struct backend_base *backend) {
+  int state;
+
+  rb_protect(check_ints, (VALUE)backend, &state);
+  if (!state) return;
+  backend->interrupted = true;  /* see heed */
+  rb_jump_tag(state);
 }
 
 static void check_interrupts(struct backend_base *backend) {
@@ -924,7 +935,7 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
     if (!queue->length) find_runnable(backend, self, idle);
     else if (poll_due_p(backend) || (queue->length == 1 && self->queued && backend_base_pending_p(backend)))
       backend_base_poll(backend, false);
-    if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
+    while (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
     runqueue_shift(queue, next);
   } while (passed_on_p(backend, next));
 }
@@ -1059,7 +1070,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   VALUE value, status = Qundef;
 
   refuse_in_handler(backend);
-  if (backend->interrupted) check_ints((VALUE)backend);
+  if (backend->interrupted) be_interrupted(backend);
   if (self->incoming != Qundef) {
     VALUE incoming = self->incoming;
     self->incoming = Qundef;

@@ -434,6 +434,30 @@ class TestThreads < Polyphony::TestCase
     assert_equal %i[first main second], log.sort
   end
 
+  # Ruby raises one of several at a time, and the next one in whoever comes to a call that gives up the lock of the VM.
+  def test_of_two_exceptions_for_a_thread_none_goes_to_a_child
+    [true, false].each do |main_polls|
+      got = []
+      thread = quiet do
+        child = waiting { sleep 0.02; File.lstat('/') }
+        spin { sleep } unless main_polls
+        2.times do
+          sleep
+        rescue Boom => e
+          got << e.message
+        end
+        child.await
+      end
+      wait_until_polling(thread)
+      over = clock + 0.022
+      nil until clock > over # it is the child's turn now, too
+      thread.raise(Boom, 'first')
+      thread.raise(Boom, 'second')
+      assert_kind_of File::Stat, thread.value
+      assert_equal %w[first second], got
+    end
+  end
+
   # --- while a time limit strikes ----------------------------------------------------------------------
 
   # An exception that is made when a limit strikes, by a method that does something else first.
