@@ -149,13 +149,17 @@ static bool delete_identical(VALUE array, VALUE object) {
 static VALUE alive_p(VALUE thread) { return rb_funcall(thread, id_alive_p, 0); }
 
 /* Threads that ended without telling us (a core-only program's) leave their backend behind. It
- * is closed when nothing is in flight; otherwise its memory stays, because the kernel has it. */
+ * is closed when nothing is in flight; otherwise its memory stays, because the kernel has it.
+ * Asking a thread lets others run, which open and close theirs: it is a copy that is walked. */
 static void bury_the_dead(void) {
-  for (long i = RARRAY_LEN(backends) - 1; i >= 0; i--) {
-    struct backend_base *backend = backend_base_of(rb_ary_entry(backends, i));
-    if (!RTEST(alive_p(backend->thread)) && backend->loop.in_flight == 0)
+  VALUE known = rb_ary_dup(backends);
+
+  for (long i = 0; i < RARRAY_LEN(known); i++) {
+    struct backend_base *backend = backend_base_of(RARRAY_AREF(known, i));
+    if (!RTEST(alive_p(backend->thread)) && backend->open && backend->loop.in_flight == 0)
       backend_base_finalize(backend);
   }
+  RB_GC_GUARD(known);
 }
 
 static void say_once(const char *why) {
@@ -186,7 +190,19 @@ static int open_loop(struct backend_base *backend) {
   return rc;
 }
 
+/* Calls, in which a kill or another thread's raise may come. */
+static VALUE settle_in(VALUE argument) {
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  backend->interrupted = RTEST(rb_funcall(backend->thread, id_stock_pending_p, 0));  /* until it waits */
+  scheduler_install_here();
+  stand_in_reserve(backend);
+  return Qnil;
+}
+
 void backend_base_open(struct backend_base *backend) {
+  int state;
+
   if (backend->open) rb_raise(rb_eRuntimeError, "this backend is open already");
   compat_lock_native_thread();
   bury_the_dead();
@@ -198,12 +214,13 @@ void backend_base_open(struct backend_base *backend) {
   int rc = open_loop(backend);
   if (rc < 0) error_raise_errno(rc, "opening the event loop of a thread");
   backend->open = true;
-  backend->interrupted = RTEST(rb_funcall(backend->thread, id_stock_pending_p, 0));  /* until it waits */
   backend->current = fiber;
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   rb_ary_push(backends, backend->self);
-  scheduler_install_here();
-  stand_in_reserve(backend);
+  rb_protect(settle_in, (VALUE)backend, &state);
+  if (!state) return;
+  backend_base_finalize(backend);  /* its thread does not know of it, and would leave it behind */
+  rb_jump_tag(state);
 }
 
 void backend_base_finalize(struct backend_base *backend) {
@@ -729,6 +746,7 @@ static void drop_plain_wake(struct backend_base *backend, struct fiber_state *fi
  * happened to be polling. Thread#kill is no exception and unwinds the fiber at hand. */
 static void heed(struct backend_base *backend, int state) {
   VALUE error = rb_errinfo();
+  backend->interrupted = true;  /* Ruby raises one at a time: there may be more */
   bool exception = RTEST(rb_obj_is_kind_of(error, rb_eException));
   struct fiber_state *self = running(backend);
   if (!exception || self == stand_in(backend->root)) {
@@ -737,6 +755,16 @@ static void heed(struct backend_base *backend, int state) {
   }
   rb_set_errinfo(Qnil);
   backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+}
+
+/* In the fiber that runs, which is meant. */
+static void be_interrupted(struct backend_base *backend) {
+  int state;
+
+  rb_protect(check_ints, (VALUE)backend, &state);
+  if (!state) return;
+  backend->interrupted = true;  /* see heed */
+  rb_jump_tag(state);
 }
 
 static void check_interrupts(struct backend_base *backend) {
@@ -754,6 +782,18 @@ static void trace_poll(struct backend_base *backend, const char *name) {
   backend_base_trace(backend, 2, event);
 }
 
+/* Calls, in which interrupts are run as in any other. */
+static VALUE look_around(VALUE argument) {
+  fire_timers((struct backend_base *)argument);
+  holding_look();
+  stock_lock_look(false);
+  return Qnil;
+}
+
+static bool worth_a_look_p(struct backend_base *backend) {
+  return backend->loop.timers.length > 0 || holding_patience() >= 0 || stock_lock_patience() >= 0;
+}
+
 static void poll_for(struct backend_base *backend, int64_t timeout) {
   int state = 0;
   int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout, &state);
@@ -761,9 +801,7 @@ static void poll_for(struct backend_base *backend, int64_t timeout) {
   backend->poll_count++;
   backend->switched = 0;
   backend_base_collect(backend);
-  fire_timers(backend);
-  holding_look();
-  stock_lock_look(false);
+  if (!state && worth_a_look_p(backend)) rb_protect(look_around, (VALUE)backend, &state);
   backend->batch = backend->runqueue.length;
   if (state) heed(backend, state);
   if (rc < 0) error_raise_errno(rc, "waiting for events");
@@ -791,9 +829,17 @@ bool backend_base_wake(struct backend_base *backend) {
 static const int64_t LOOK_AGAIN = NSEC_PER_SEC / 5, LOOK_CLOSER = NSEC_PER_SEC / 50;
 enum { DOUBTS_ENOUGH = 3 };
 
-static bool hopeless_p(struct backend_base *backend) {
-  enum outlook outlook = deadlock_outlook();
+static VALUE look_at_threads(VALUE outlook) {
+  *(enum outlook *)outlook = deadlock_outlook();
+  return Qnil;
+}
 
+static bool hopeless_p(struct backend_base *backend) {
+  enum outlook outlook = OUTLOOK_GOOD;
+  int state;
+
+  rb_protect(look_at_threads, (VALUE)&outlook, &state);
+  if (state) heed(backend, state);  /* the main fiber is to run then */
   backend->doubts = outlook == OUTLOOK_BAD ? backend->doubts + 1 : 0;
   backend->look_again = outlook == OUTLOOK_BAD ? LOOK_CLOSER : outlook == OUTLOOK_OPEN ? LOOK_AGAIN : 0;
   return outlook == OUTLOOK_NONE || backend->doubts > DOUBTS_ENOUGH;
@@ -889,7 +935,7 @@ static void take_next(struct backend_base *backend, struct fiber_state *self,
     if (!queue->length) find_runnable(backend, self, idle);
     else if (poll_due_p(backend) || (queue->length == 1 && self->queued && backend_base_pending_p(backend)))
       backend_base_poll(backend, false);
-    if (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
+    while (backend->interrupted) check_interrupts(backend);  /* hooks let other threads run */
     runqueue_shift(queue, next);
   } while (passed_on_p(backend, next));
 }
@@ -1024,7 +1070,7 @@ static VALUE switch_from(struct backend_base *backend, struct fiber_state *self,
   VALUE value, status = Qundef;
 
   refuse_in_handler(backend);
-  if (backend->interrupted) check_ints((VALUE)backend);
+  if (backend->interrupted) be_interrupted(backend);
   if (self->incoming != Qundef) {
     VALUE incoming = self->incoming;
     self->incoming = Qundef;

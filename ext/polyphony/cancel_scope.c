@@ -8,13 +8,11 @@
 
 void (*cancel_scope_ended)(VALUE face) = NULL;
 
-static VALUE make_exception(VALUE argument) {
-  struct cancel_scope *scope = (struct cancel_scope *)argument;
-
-  if (scope->spec == Qundef) return rb_class_new_instance(0, NULL, eMoveOn);
-  VALUE exception = error_instantiate(scope->spec);
+static VALUE make_exception(VALUE spec) {
+  if (spec == Qundef) return rb_class_new_instance(0, NULL, eMoveOn);
+  VALUE exception = error_instantiate(spec);
   /* An instance given by the user may serve several scopes; the copy is this one's alone. */
-  return exception == scope->spec ? rb_obj_dup(exception) : exception;
+  return exception == spec ? rb_obj_dup(exception) : exception;
 }
 
 /* The exception of an outer scope unwinds those within; if one of them struck meanwhile, in an
@@ -49,8 +47,8 @@ static bool pierces_p(VALUE exception) {
 }
 
 /* Somebody's inspect may fail, and must not wait: we are in the middle of a switch. A signal that comes
- * meanwhile is none of its failures, and goes to the main fiber; a tag that is no exception
- * (Thread#kill) is returned. */
+ * meanwhile, or another thread's raise, is none of its failures, and goes to the main fiber; a tag that is no
+ * exception (Thread#kill) is returned. */
 static int explain(struct cancel_scope *scope) {
   struct backend_base *backend = scope->fiber->backend;
   bool before = backend->in_handler;
@@ -63,7 +61,7 @@ static int explain(struct cancel_scope *scope) {
   VALUE error = rb_errinfo();
   if (!state || !RTEST(rb_obj_is_kind_of(error, rb_eException))) return state;
   rb_set_errinfo(Qnil);
-  if (pierces_p(error)) backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+  if (pierces_p(error) || backend->interrupted) backend_base_schedule_first(backend->root, error, RESUME_RAISE);
   return 0;
 }
 
@@ -100,26 +98,64 @@ static void deliver(struct fiber_state *fiber, VALUE exception) {
   backend_base_schedule_event(fiber, exception, RESUME_RAISE);
 }
 
-static void strike(struct cancel_scope *scope, bool late) {
-  int state;
+/* Making an exception is a call, in which a kill of the running thread may come, or an exception that is meant for its
+ * main fiber. Ours cannot fail otherwise; a class of the user's may. */
+static bool from_outside_p(VALUE spec, VALUE error) {
+  struct backend_base *backend = backend_base_open_here();
 
-  if (scope->exception != Qundef || scope->superseded) return;
-  timer_heap_disarm(&scope->fiber->backend->loop.timers, &scope->timer);
-  VALUE exception = rb_protect(make_exception, (VALUE)scope, &state);
-  if (state) {                  /* the class would not be made: that error is the answer */
-    exception = rb_errinfo();
-    rb_set_errinfo(Qnil);
-  }
-  RB_OBJ_WRITE(scope->fiber->self, &scope->exception, exception);
-  int killed = late ? explain(scope) : 0;
-  deliver(scope->fiber, exception);
-  if (killed) rb_jump_tag(killed);
+  if (!RTEST(rb_obj_is_kind_of(error, rb_eException)) || pierces_p(error)) return true;
+  return spec == Qundef || spec == eCancel || (backend && backend->interrupted);
 }
 
-void cancel_scope_cancel(struct cancel_scope *scope) { strike(scope, false); }
+/* Others may run meanwhile: the fiber may leave the scope, if it is not the one that polls. */
+static bool there_p(struct fiber_state *fiber, struct cancel_scope *scope, uint64_t serial) {
+  list_each(node, &fiber->scopes)
+    if (list_entry(node, struct cancel_scope, link) == scope) return scope->serial == serial;
+  return false;
+}
 
+/* False if the scope is gone. *state is a tag if something else came first: it has not struck then. */
+static bool strike(struct cancel_scope *scope, bool late, int *state) {
+  struct fiber_state *fiber = scope->fiber;
+  VALUE spec = scope->spec, self = fiber->self;
+  uint64_t serial = scope->serial;
+
+  *state = 0;
+  if (scope->exception != Qundef || scope->superseded) return true;
+  VALUE exception = rb_protect(make_exception, spec, state);
+  bool there = there_p(fiber, scope, serial);
+  RB_GC_GUARD(self);
+  if (*state && from_outside_p(spec, rb_errinfo())) return there;
+  if (*state) {                 /* the class would not be made: that error is the answer */
+    exception = rb_errinfo();
+    rb_set_errinfo(Qnil);
+    *state = 0;
+  }
+  if (!there || scope->exception != Qundef || scope->superseded) return there;
+  timer_heap_disarm(&fiber->backend->loop.timers, &scope->timer);
+  RB_OBJ_WRITE(fiber->self, &scope->exception, exception);
+  if (late) *state = explain(scope);
+  deliver(fiber, exception);
+  return true;
+}
+
+bool cancel_scope_cancel(struct cancel_scope *scope) {
+  int state;
+  bool there = strike(scope, false, &state);
+
+  if (state) rb_jump_tag(state);
+  return there;
+}
+
+/* If something else came first, it strikes when that has been dealt with. */
 static void expire(struct timer *timer) {
-  strike((struct cancel_scope *)((char *)timer - offsetof(struct cancel_scope, timer)), true);
+  struct cancel_scope *scope = (struct cancel_scope *)((char *)timer - offsetof(struct cancel_scope, timer));
+  int state;
+  bool there = strike(scope, true, &state);
+
+  if (there && scope->exception == Qundef && !scope->superseded)
+    backend_base_arm(scope->fiber->backend, timer, timer->deadline);
+  if (state) rb_jump_tag(state);
 }
 
 void cancel_scope_reset(struct cancel_scope *scope) {
@@ -140,9 +176,10 @@ void cancel_scope_drop_limits(struct fiber_state *fiber) {
 }
 
 struct cancel_scope *cancel_scope_enter(struct fiber_state *fiber, int64_t period, VALUE spec) {
+  static uint64_t serial;
   struct cancel_scope *scope = ALLOC(struct cancel_scope);
 
-  *scope = (struct cancel_scope){ .fiber = fiber, .timer.fire = expire, .period = period,
+  *scope = (struct cancel_scope){ .serial = ++serial, .fiber = fiber, .timer.fire = expire, .period = period,
                                   .exception = Qundef, .face = Qnil, .timings = Qnil };
   list_unshift(&fiber->scopes, &scope->link);
   if (fiber->backend && generator_p(fiber)) generator_note(fiber);

@@ -14,6 +14,7 @@ enum { SCOPE_FRAMES = 5 };
 
 struct cancel_scope {
   struct list link;             /* in fiber->scopes */
+  uint64_t serial;              /* another one has its address when it is gone, but not this */
   struct fiber_state *fiber;
   struct timer timer;
   int64_t period;               /* ns; -1: no deadline, ends only by cancel */
@@ -50,7 +51,8 @@ struct cancel_scope *cancel_scope_enter(struct fiber_state *fiber, int64_t perio
 void cancel_scope_dispose(struct cancel_scope *scope);
 
 void cancel_scope_reset(struct cancel_scope *scope);   /* starts the period again */
-void cancel_scope_cancel(struct cancel_scope *scope);  /* expires now; any thread with the GVL */
+/* Expires now; any thread with the GVL. False if it has ended meanwhile, and is gone. Raises. */
+bool cancel_scope_cancel(struct cancel_scope *scope);
 void cancel_scope_drop_limits(struct fiber_state *fiber);  /* none of its scopes expires any more */
 
 /* Told when a scope ends, so that its face lets go of it. Set by class_scope.c. */

@@ -3,6 +3,7 @@
  * In threads that have no backend, and under somebody else's scheduler, they are as Ruby made them. */
 #include <time.h>
 #include "errors.h"
+#include "ractor.h"
 #include "scheduler.h"
 #include "stand_in.h"
 #include "stock_lock.h"
@@ -80,7 +81,7 @@ struct monitor_wait {
 };
 
 static VALUE owner_of(VALUE mutex, struct fiber_state *fiber) {
-  struct monitor_wait *wait = fiber->monitor_wait;
+  struct monitor_wait *wait = fiber ? fiber->monitor_wait : NULL;
 
   return wait && wait->mutex == mutex ? wait->monitor : mutex;
 }
@@ -113,11 +114,32 @@ static void raise_late_exception(struct fiber_state *fiber) {
   if (late != Qundef) error_invoke(late);
 }
 
+/* Nil or a Float: another number would be asked for its parts. Raises what Ruby raises for what is none. */
+static VALUE plain_time(VALUE timeout) {
+  if (NIL_P(timeout)) return timeout;
+  struct timeval time = rb_time_interval(timeout);
+  return DBL2NUM((double)time.tv_sec + (double)time.tv_usec / 1e6);
+}
+
+/* Ruby's own sleep is about to give the lock up by itself. Who waits for the lock is told before, and finds it free:
+ * from here to there nothing lets other threads run, if the time is a plain one. */
+static void tell_of_sleep(VALUE mutex) {
+  if (!stock_lock_waited || !ractor_main_p() || !RTEST(rb_funcallv(mutex, id_owned_p, 0, NULL))) return;
+  stock_lock_given_up(owner_of(mutex, fiber_state_lookup(rb_fiber_current())));
+}
+
+static VALUE sleep_as_stock(int argc, const VALUE *argv, VALUE self) {
+  VALUE timeout = argc ? plain_time(argv[0]) : Qnil;
+
+  tell_of_sleep(self);
+  return rb_call_super(argc, &timeout);
+}
+
 /* Ruby's own, in a non-blocking fiber, leaves the mutex unlocked when the sleep is broken off, or when the
  * locking is: and whoever gave it away unlocks it once more. */
 static VALUE Mutex_sleep(int argc, VALUE *argv, VALUE self) {
   rb_check_arity(argc, 0, 1);
-  if (!ours_p()) return rb_call_super(argc, argv);
+  if (!ours_p()) return sleep_as_stock(argc, argv, self);
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
   struct nap resting = { self, argc ? argv[0] : Qnil, fiber, false };
   time_t begun = time(NULL);
@@ -159,8 +181,11 @@ static VALUE Relay_sleep(VALUE self, VALUE timeout) {
 
   TypedData_Get_Struct(self, struct wait, &relay_type, wait);
   wait->timeout = timeout;
-  if (NIL_P(rb_fiber_scheduler_current()) && !stand_in_p() && RTEST(rb_obj_is_kind_of(wait->mutex, cMutex)))
+  if (NIL_P(rb_fiber_scheduler_current()) && !stand_in_p() && RTEST(rb_obj_is_kind_of(wait->mutex, cMutex))) {
+    timeout = plain_time(timeout);
+    tell_of_sleep(wait->mutex);
     return rb_mutex_sleep(wait->mutex, timeout);
+  }
   return stand_in_ask(sleep_without_lock, (VALUE)wait);
 }
 
@@ -268,12 +293,13 @@ static VALUE forget_monitor_wait(VALUE argument) {
 }
 
 static VALUE Monitor_wait_for_cond(VALUE self, VALUE condition, VALUE timeout) {
-  if (!ours_p()) {
+  if (!ractor_main_p()) {
     VALUE argv[] = { condition, timeout };
     return rb_call_super(2, argv);
   }
   struct condition_wait wait = { { self, Qnil }, condition };
-  struct fiber_state *fiber = backend_base_fiber(backend_base_current());
+  bool ours = ours_p();         /* if not, those who wait for the monitor are to be told all the same */
+  struct fiber_state *fiber = ours ? backend_base_fiber(backend_base_current()) : fiber_state_of(rb_fiber_current());
   struct monitor_call call = { { TypedData_Wrap_Struct(cConditionRelay, &condition_relay_type, &wait), timeout } };
 
   fiber->monitor_wait = &wait.monitor_wait;

@@ -326,7 +326,8 @@ static VALUE Thread_s_strike(VALUE klass, VALUE fiber_object, VALUE face) {
 
   (void)klass;
   if (!scope || !backend_base_runs_p(fiber)) return Qfalse;
-  cancel_scope_cancel(scope);   /* makes the exception, in Ruby: that thread may have gone on meanwhile */
+  /* Makes the exception, in Ruby: that thread may have gone on meanwhile. */
+  if (!cancel_scope_cancel(scope)) return Qfalse;
   if (scope->exception == Qundef || cancel_scope_held_p(fiber, scope->exception)) return Qfalse;
   if (!backend_base_runs_p(fiber) || !unmasked_p(fiber, scope->exception)) return Qfalse;
   if (!backend_base_withdraw(fiber, scope->exception)) return Qfalse;

@@ -195,7 +195,8 @@ VALUE generator_escort(VALUE object, VALUE (*enter)(VALUE), VALUE argument) {
   backend->current = fiber;
   VALUE value = rb_protect(enter, argument, &state);
   fiber->escorted = false;
-  if (backend->current != self) arrive(backend, self, false);
+  /* A fiber that was killed with the thread has said that the main one goes on: it is left all the same. */
+  if (backend->current != self || self->proxy) arrive(backend, self, false);
   if (state) rb_jump_tag(state);
   RB_GC_GUARD(object);
   return value;

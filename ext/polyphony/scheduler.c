@@ -125,20 +125,26 @@ static void forget_waker(VALUE thread) {
     if (RARRAY_AREF(wakers, i) == thread) rb_ary_delete_at(wakers, i);
 }
 
-/* An exception raised in the middle would keep the others from being told. */
-static void let_others_run(void) {
-  VALUE thread = rb_thread_current();
+/* An exception raised in the middle would keep the others from being told. Whether one came: there may be more. */
+static bool let_others_run_once(VALUE thread) {
   int state;
 
   rb_ary_push(wakers, thread);
   rb_protect(look_at_interrupts, Qnil, &state);
   forget_waker(thread);
-  if (!state) return;
+  if (!state) return false;
   VALUE error = rb_errinfo();
   struct backend_base *backend = backend_base_of_thread(thread);
   if (!a_p(error, rb_eException) || !backend || !backend->open || !backend->root) rb_jump_tag(state);
   rb_set_errinfo(Qnil);
   backend_base_schedule_first(backend->root, error, RESUME_RAISE);
+  return true;
+}
+
+static void let_others_run(void) {
+  VALUE thread = rb_thread_current();
+
+  while (let_others_run_once(thread)) continue;
 }
 
 /* Signal handlers run on top of a thread that is one itself. */

@@ -1,6 +1,7 @@
 /* stock_lock.c - see stock_lock.h */
 #include "stock_lock.h"
 #include "clock.h"
+#include "ractor.h"
 
 static const char *const REASON = "a lock";
 static const int64_t LOOK_EVERY = NSEC_PER_SEC / 10;
@@ -73,7 +74,10 @@ static VALUE make(VALUE lock) {
   return self;
 }
 
-static VALUE find(VALUE lock) { return stock_lock_waited ? rb_hash_lookup(all, lock) : Qnil; }
+/* Other ractors run at the same time: they have locks of their own, and must not look into the Hash. */
+static VALUE find(VALUE lock) {
+  return stock_lock_waited && ractor_main_p() ? rb_hash_lookup(all, lock) : Qnil;
+}
 
 static void forget(VALUE lock) {
   rb_hash_delete(all, lock);

@@ -1,9 +1,12 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
+require_relative '../support/thread_helpers'
 
 # A backend for each thread; waking, raising, killing and awaiting across threads.
 class TestThreads < Polyphony::TestCase
+  include Polyphony::ThreadHelpers
+
   on_every_driver
 
   def test_a_fiber_of_another_thread_that_has_ended_cannot_be_scheduled
@@ -96,6 +99,51 @@ class TestThreads < Polyphony::TestCase
       thread.join
     end
     assert_equal before, descriptors
+  end
+
+  # A kill may come in any of the calls that opening takes; one of them is a method that can be replaced here.
+  def test_the_descriptors_go_when_the_thread_is_killed_while_it_opens_its_backend
+    before = descriptors
+    reached = false
+    thread = Thread.new do
+      Thread.current.define_singleton_method(:__polyphony_stock_pending?) { reached = true; Thread.exit }
+      snooze
+    end
+    thread.join
+    assert reached
+    assert_equal before, descriptors
+  end
+
+  def test_an_opening_that_is_broken_off_is_begun_anew
+    before = descriptors
+    kind = Thread.new do
+      thread = Thread.current
+      thread.define_singleton_method(:__polyphony_stock_pending?) { Kernel.raise Boom }
+      assert_raises(Boom) { snooze }
+      refute thread.__polyphony_backend?
+      thread.singleton_class.remove_method(:__polyphony_stock_pending?)
+      spin { sleep 0.0001; thread.backend.kind }.await
+    end.value
+    assert_equal Thread.current.backend.kind, kind
+    assert_equal before, descriptors
+  end
+
+  # Whoever opens a backend looks for those of threads that ended without a word, and asks each thread: others run
+  # meanwhile.
+  def test_threads_end_while_another_one_opens_its_backend
+    gate = ::Queue.new
+    threads = Array.new(3) { Thread.new { snooze; gate.pop } }
+    Thread.pass until threads.all?(&:__polyphony_backend?)
+    threads.each do |thread|
+      thread.define_singleton_method(:alive?) do
+        gate.close
+        Thread.pass while threads.any?(&:__polyphony_backend?)
+        super()
+      end
+    end
+    assert_equal :opened, Thread.new { sleep 0.0001; :opened }.value
+  ensure
+    threads&.each(&:join)
   end
 
   def test_kind_is_the_same_in_every_thread
@@ -363,6 +411,146 @@ class TestThreads < Polyphony::TestCase
       puts "interrupted, main: #{Fiber.current.main?.inspect}"
     end
   RUBY
+
+  # The main fiber waits in a stand-in, one of two others polls: Ruby goes on with the main fiber when that one has been
+  # killed.
+  def test_thread_kill_ends_all_fibers_whoever_polls
+    log = []
+    thread = Thread.new do
+      %i[first second].each do |name|
+        spin do
+          sleep
+        ensure
+          log << name
+        end
+      end
+      ::Queue.new.pop
+    ensure
+      log << :main
+    end
+    wait_until_polling(thread)
+    thread.kill
+    assert_same thread, thread.join(patient(20))
+    assert_equal %i[first main second], log.sort
+  end
+
+  # Ruby raises one of several at a time, and the next one in whoever comes to a call that gives up the lock of the VM.
+  def test_of_two_exceptions_for_a_thread_none_goes_to_a_child
+    [true, false].each do |main_polls|
+      got = []
+      thread = quiet do
+        child = waiting { sleep 0.02; File.lstat('/') }
+        spin { sleep } unless main_polls
+        2.times do
+          sleep
+        rescue Boom => e
+          got << e.message
+        end
+        child.await
+      end
+      wait_until_polling(thread)
+      over = clock + 0.022
+      nil until clock > over # it is the child's turn now, too
+      thread.raise(Boom, 'first')
+      thread.raise(Boom, 'second')
+      assert_kind_of File::Stat, thread.value
+      assert_equal %w[first second], got
+    end
+  end
+
+  # --- while a time limit strikes ----------------------------------------------------------------------
+
+  # An exception that is made when a limit strikes, by a method that does something else first.
+  def made_after(&first)
+    Class.new(StandardError) do
+      define_method(:initialize) do |*arguments|
+        before, first = first, nil
+        before&.call
+        super(*arguments)
+      end
+    end
+  end
+
+  def test_a_kill_that_comes_when_a_limit_strikes_is_not_lost
+    log = []
+    error = made_after { log << :made; Thread.exit }
+    thread = quiet do
+      spin { cancel_after(0.001, with_exception: error) { sleep } }
+      sleep
+    ensure
+      log << :ended
+    end
+    assert_nil thread.value
+    assert_equal %i[made ended], log
+  end
+
+  # When its limit is over, the thread has to wait for us, and finds the exception when it comes to look at the time.
+  def raise_when_over(thread, limit)
+    wait_until_polling(thread)
+    over = clock + limit + 0.002
+    nil until clock > over
+    thread.raise(Boom)
+  end
+
+  LIMITS = {
+    move_on: -> { move_on_after(0.02, with_value: :over) { sleep } },
+    cancel: -> { begin cancel_after(0.02) { sleep }; rescue Polyphony::Cancel then :over end },
+    own: -> { cancel_after(0.02, with_exception: [IOError, 'over']) { sleep } rescue :over }
+  }.freeze
+
+  def test_an_exception_that_comes_when_a_limit_strikes_is_the_main_fibers
+    LIMITS.each do |name, limit|
+      [true, false].each do |main_polls|
+        thread = quiet do
+          limited = spin { instance_exec(&limit) }
+          spin { snooze; sleep } unless main_polls
+          got = begin
+            main_polls ? 5.times { snooze } && sleep : sleep
+          rescue Boom
+            :boom
+          end
+          [got, limited.await]
+        end
+        raise_when_over(thread, 0.02)
+        assert_equal %i[boom over], thread.value, name
+      end
+    end
+  end
+
+  # Waits until another thread's exception is there.
+  def be_raised_at(thread, error)
+    other = Thread.new { thread.raise(error) }
+    deadline = clock + patient(20)
+    Thread.__polyphony_stock_pass until clock > deadline
+  ensure
+    other.join
+  end
+
+  def test_an_exception_that_comes_when_a_scope_is_cancelled_is_raised_there
+    test = self
+    thread = quiet do
+      me = Thread.current
+      error = made_after { test.be_raised_at(me, Boom) }
+      scope = nil
+      limited = waiting { cancel_after(patient(20), with_exception: error) { |it| scope = it; sleep } }
+      assert_raises(Boom) { scope.cancel }
+      scope.cancel
+      assert_raises(error) { limited.await }.class == error
+    end
+    assert thread.value
+  end
+
+  def test_a_fiber_leaves_the_scope_while_its_exception_is_made
+    scope = nil
+    leave = Polyphony::Event.new
+    limited = nil
+    error = made_after { leave.signal; limited.await }
+    limited = waiting { cancel_after(patient(20), with_exception: error) { |it| scope = it; leave.await; :left } }
+    scope.cancel
+    assert_equal :left, limited.await
+    refute scope.expired?
+    refute scope.active?
+  end
 
   def test_control_c_reaches_the_main_fiber_whatever_it_waits_for
     heavy

@@ -48,6 +48,21 @@ class TestRactor < Polyphony::TestCase
     assert_equal words.values.join("\n"), out.chomp, err
   end
 
+  # Who waits for which lock is known in the main one; the others unlock theirs at the same time.
+  def test_locks_of_other_ractors_beside_those_that_fibers_wait_for
+    heavy
+    out, err, status = run_ruby("#{BEGINNING}#{<<~'RUBY'}")
+      ractors = Array.new(2) { Ractor.new { mutex = Mutex.new; 2_000_000.times { mutex.synchronize { nil } }; :done } }
+      thread = Thread.new { ractors.map { |ractor| in_ractor(ractor) } }
+      locks = Array.new(20) { Mutex.new }
+      fibers = Array.new(40) { spin { locks.sample.synchronize { snooze } while thread.alive? } }
+      fibers.each(&:await)
+      p thread.value
+    RUBY
+    assert status.success?, err[0, 2000]
+    assert_equal "[:done, :done]\n", out
+  end
+
   def test_an_error_of_another_ractor_comes_to_who_takes_from_it
     out, err, = run_ruby("#{BEGINNING}#{<<~'RUBY'}")
       Thread.report_on_exception = false

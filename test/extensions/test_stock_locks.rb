@@ -451,4 +451,65 @@ class TestStockLocks < Polyphony::TestCase
     assert_equal [:still, true], log
     refute mutex.locked?
   end
+
+  # --- threads without fibers ------------------------------------------------------------------------------------------
+
+  def unseen
+    Polyphony.const_get(:StockLocks).unseen
+  end
+
+  # A thread that has no backend gives the lock up, by +giving+, when a fiber of ours waits for it.
+  def given_up_by_a_thread(lock, giving)
+    held, taker, before = false, nil, unseen
+    thread = Thread.new do
+      lock.synchronize do
+        held = true
+        Thread.pass until taker&.state == :waiting
+        giving.call
+      end
+    end
+    wait_until('the thread has the lock') { held }
+    taker = spin { lock.synchronize { :taken } }
+    assert_equal :taken, taker.await
+    assert_equal before, unseen, 'a lock was given up and nobody was told'
+    refute thread.__polyphony_backend?
+    yield
+    thread.join
+  end
+
+  def test_fibers_are_told_when_a_thread_waits_for_a_signal
+    [nil, patient(20), Rational(patient(20))].each do |limit|
+      mutex, condition = ::Mutex.new, ::ConditionVariable.new
+      given_up_by_a_thread(mutex, -> { condition.wait(mutex, limit) }) { mutex.synchronize { condition.signal } }
+    end
+  end
+
+  def test_fibers_are_told_when_a_thread_sleeps_without_its_lock
+    mutex, sleeper = ::Mutex.new, nil
+    given_up_by_a_thread(mutex, -> { sleeper = Thread.current; mutex.sleep }) { sleeper.wakeup }
+  end
+
+  # Those who were not told look after a tenth of a second.
+  def test_fibers_are_told_when_a_thread_waits_in_a_monitor
+    times = Array.new(5) do
+      monitor, begun, taken = ::Monitor.new, nil, nil
+      condition = monitor.new_cond
+      waits = -> { begun = clock; monitor.synchronize { condition.wait } }
+      given_up_by_a_thread(monitor, waits) { taken = clock; monitor.synchronize { condition.signal } }
+      taken - begun
+    end
+    assert_operator times.min, :<, 0.05
+  end
+
+  def test_a_thread_that_may_not_sleep_keeps_its_lock
+    mutex = ::Mutex.new
+    hold(mutex) do |_, release|
+      taker = waiting { mutex.synchronize { :taken } }
+      thread = quiet { assert_raises(ThreadError) { mutex.sleep(1) }; mutex.sleep('soon') }
+      assert_raises(TypeError) { thread.join }
+      assert_equal :waiting, taker.state
+      release.call
+      assert_equal :taken, taker.await
+    end
+  end
 end

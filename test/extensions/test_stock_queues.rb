@@ -46,6 +46,62 @@ class TestStockQueues < Polyphony::TestCase
     end
   end
 
+  # Those for which Ruby does not ask the scheduler: whether they have to wait is asked first.
+  BLOCKING = %i[main enumerator enumerator_in_spun thread].freeze
+
+  # The question is a call, and at its end other threads may run.
+  def test_an_item_that_another_thread_takes_after_the_question
+    taken = Module.new { def empty? = super.tap { clear } }
+    KINDS_OF_QUEUES.each do |make|
+      in_all_places(BLOCKING) do |kind|
+        queue = make.call.extend(taken) << 1
+        assert_equal 2, beating(-> { queue << 2 }) { queue.pop }, kind
+        queue << 3
+        assert_equal :over, move_on_after(0.001, with_value: :over) { queue.pop }, kind
+        assert_equal 0, queue.num_waiting
+      end
+    end
+  end
+
+  def test_room_that_another_thread_takes_after_the_question
+    taken = Module.new do
+      def length
+        return super if @taken
+
+        @taken = true
+        super.tap { push(:theirs) }
+      end
+    end
+    in_all_places(BLOCKING) do |kind|
+      queue = ::SizedQueue.new(1).extend(taken)
+      assert_same queue, beating(-> { assert_equal :theirs, queue.pop }) { queue.push(:mine) }, kind
+      assert_equal :mine, queue.pop
+    end
+  end
+
+  def test_an_error_of_another_thread_is_not_taken_for_an_empty_queue
+    queue, ready = ::Queue.new, ::Queue.new
+    thread = quiet { snooze; ready << 1; loop { queue << 1; queue.pop } }
+    ready.pop
+    thread.raise(ThreadError, 'something else')
+    assert_equal 'something else', assert_raises(ThreadError) { thread.join }.message
+  end
+
+  def test_what_a_queue_is_not_given
+    each_queue do |queue, kind|
+      queue << 1
+      assert_raises(ArgumentError, kind) { queue.pop(1, 2) }
+      assert_equal 1, queue.pop(false)
+    end
+    in_all_places do |kind|
+      queue = ::SizedQueue.new(1)
+      assert_raises(ArgumentError, kind) { queue.push }
+      assert_raises(ArgumentError, kind) { queue.push(1, 2, 3) }
+      assert_same queue, queue.push(1, false)
+      assert_equal 1, queue.pop
+    end
+  end
+
   def test_items_from_another_thread
     each_queue do |queue, kind|
       told = ::Queue.new
