@@ -140,13 +140,15 @@ module Polyphony
     end
 
     # Runs code in a fresh Ruby which sees this lib folder and this driver.
+    # @param gems [Boolean] whether it needs RubyGems, which take longer to load than all else
     # @return [Array(String, String, ::Process::Status)] standard output, standard error, status
-    def run_ruby(code, *args, env: {}, options: [], input: File::NULL, timeout: 30)
+    def run_ruby(code, *args, env: {}, options: [], input: File::NULL, timeout: 30, gems: false)
       out = Tempfile.new('out')
       err = Tempfile.new('err')
       env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil, 'BUNDLER_SETUP' => nil }.merge(env)
+      options = ['--disable-gems', *options] unless gems
       pid = ::Process.spawn(env, RbConfig.ruby, "-I#{POLYPHONY_LIB}", *options, '-e', code, *args,
-                          in: input, out: out.path, err: err.path)
+                          in: input, out: out, err: err)
       status = wait_for(pid, patient(timeout))
       [File.read(out.path), File.read(err.path), status]
     ensure
