@@ -7,6 +7,7 @@
 #
 #   ruby test/run.rb [files or folders] [-- options of minitest]
 
+require 'etc'
 require 'rbconfig'
 require_relative 'support/drivers'
 require_relative 'support/watched_process'
@@ -50,8 +51,8 @@ module Polyphony
       return unless File.exist?('test/c/Makefile')
 
       puts '== C tests of layer 0, and what fuzzing has found'
-      ok = system('make', '-s', '-C', 'test/c') && system('make', '-s', '-C', 'test/c', 'test') &&
-           system('make', '-s', '-C', 'test/fuzz', 'replay')
+      jobs = "-j#{Etc.nprocessors}"
+      ok = system('make', '-s', jobs, '-C', 'test/c') && system('make', '-s', jobs, '-C', 'test/fuzz', 'replay')
       note('C tests', ok ? 'passed' : 'FAILED')
       @total[:errors] += 1 unless ok
       @failed ||= !ok
