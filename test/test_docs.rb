@@ -100,7 +100,8 @@ class TestDocs < Minitest::Test
       blocks = self.class.blocks(page).select(&:runnable?).map { |b| [b.page, b.line, b.checked] }
       skip 'no block with values' if blocks.empty?
 
-      self.class.drivers.each { |driver| assert_values_on driver, blocks }
+      runs = self.class.drivers.map { |driver| Thread.new { [driver, *run_on(driver, blocks)] } }
+      runs.map(&:value).each { |driver, output, status| assert status.success?, "#{page} on #{driver}:\n#{output}" }
     end
 
     define_method("test_every_link_leads_somewhere_in_#{name}") do
@@ -174,11 +175,10 @@ class TestDocs < Minitest::Test
 
   private
 
-  def assert_values_on(driver, blocks)
-    env = { 'POLYPHONY_BACKEND' => driver }
-    output, status = Open3.capture2e(env, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
-                                     stdin_data: Marshal.dump(blocks), binmode: true)
-    assert status.success?, "#{blocks.first.first} on #{driver}:\n#{output}"
+  # @return [Array(String, Process::Status)] output and status
+  def run_on(driver, blocks)
+    Open3.capture2e({ 'POLYPHONY_BACKEND' => driver }, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
+                    stdin_data: Marshal.dump(blocks), binmode: true)
   end
 
   def ruby(code, **options)
