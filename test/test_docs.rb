@@ -15,6 +15,8 @@ class TestDocs < Minitest::Test
   GUIDE = Dir["#{ROOT}/docs/guide/*.md"].sort.map { |path| path.delete_prefix("#{ROOT}/") }.freeze
   PAGES = ['README.md', *GUIDE].freeze
   LIB = File.expand_path(ENV.fetch('POLYPHONY_LIB', 'lib'), ROOT)
+  # The environment of what is started: without Bundler, which would take longer than the rest.
+  PLAIN = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.freeze
 
   Block = Struct.new(:page, :line, :code) do
     def runnable?
@@ -177,12 +179,12 @@ class TestDocs < Minitest::Test
 
   # @return [Array(String, Process::Status)] output and status
   def run_on(driver, blocks)
-    Open3.capture2e({ 'POLYPHONY_BACKEND' => driver }, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
+    Open3.capture2e({ 'POLYPHONY_BACKEND' => driver, **PLAIN }, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
                     stdin_data: Marshal.dump(blocks), binmode: true)
   end
 
   def ruby(code, **options)
-    output, status = Open3.capture2e(RbConfig.ruby, "-I#{LIB}", '-e', code, **options)
+    output, status = Open3.capture2e(PLAIN, RbConfig.ruby, "-I#{LIB}", '-e', code, **options)
     assert status.success?, output
     output
   end
