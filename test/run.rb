@@ -2,10 +2,12 @@
 
 # Runs the suite: the C tests of layer 0, then the tests which concern the tree and the gem (the
 # files directly in test/), then everything in test/*/ once per driver that works here.
-# Each of these is a process of its own, so a crash in one does not hide the others.
+# Each of these, and each folder, is a process of its own: a crash in one does not hide the others, and what the tests
+# of one have left in memory does not make each collection and each fork of the others slower.
 #
 #   ruby test/run.rb [files or folders] [-- options of minitest]
 
+require 'etc'
 require 'rbconfig'
 require_relative 'support/drivers'
 require_relative 'support/watched_process'
@@ -42,15 +44,15 @@ module Polyphony
       files = paths.flat_map do |path|
         File.directory?(path) ? Dir["#{path}/**/test_*.rb"].sort : [path]
       end
-      files.map { |file| file.delete_prefix('./') } - ['test/test_helper.rb']
+      files.map { |file| file.delete_prefix('./') } - ['test/test_helper.rb', 'test/support/test_case.rb']
     end
 
     def run_c_tests
       return unless File.exist?('test/c/Makefile')
 
       puts '== C tests of layer 0, and what fuzzing has found'
-      ok = system('make', '-s', '-C', 'test/c') && system('make', '-s', '-C', 'test/c', 'test') &&
-           system('make', '-s', '-C', 'test/fuzz', 'replay')
+      jobs = "-j#{Etc.nprocessors}"
+      ok = system('make', '-s', jobs, '-C', 'test/c') && system('make', '-s', jobs, '-C', 'test/fuzz', 'replay')
       note('C tests', ok ? 'passed' : 'FAILED')
       @total[:errors] += 1 unless ok
       @failed ||= !ok
@@ -63,8 +65,14 @@ module Polyphony
         if refusal
           note(driver, "not run: #{refusal}")
         else
-          run_ruby_tests(driver, files, 'POLYPHONY_BACKEND' => driver)
+          run_folders(driver, files)
         end
+      end
+    end
+
+    def run_folders(driver, files)
+      files.group_by { |file| file[%r{\A(?:test/)?([^/]+)}, 1] }.each do |folder, some|
+        run_ruby_tests("#{driver} #{folder}", some, 'POLYPHONY_BACKEND' => driver)
       end
     end
 
@@ -76,15 +84,16 @@ module Polyphony
       command = [RbConfig.ruby, '-w', '-Ilib', '-Itest', '-e', load_files,
                  files.size.to_s, *files, *@options]
       run = WatchedProcess.new(env, command)
+      began = now
       run.call
-      count(title, run)
+      count(title, run, now - began)
     end
 
-    def count(title, run)
+    def count(title, run, seconds)
       summary = run.output.scan(SUMMARY).last
       if summary
         COUNTS.zip(summary) { |name, n| @total[name] += n.to_i }
-        note(title, COUNTS.zip(summary).map { |name, n| "#{n} #{name}" }.join(', '))
+        note(title, "#{COUNTS.zip(summary).map { |name, n| "#{n} #{name}" }.join(', ')} in #{seconds.round} s")
       end
       return if run.success? && summary
 
@@ -95,8 +104,12 @@ module Polyphony
       note(title, "ended early: #{run.describe_end}")
     end
 
+    def now
+      ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+    end
+
     def note(title, text)
-      @lines << format('%-14s %s', title, text)
+      @lines << format('%-20s %s', title, text)
     end
 
     def report

@@ -3,6 +3,7 @@
 require 'minitest/autorun'
 require 'open3'
 require 'rbconfig'
+require 'set'
 require_relative 'support/drivers'
 
 # Documentation that cannot rot. In README.md and docs/guide every Ruby block compiles; one with
@@ -14,6 +15,8 @@ class TestDocs < Minitest::Test
   GUIDE = Dir["#{ROOT}/docs/guide/*.md"].sort.map { |path| path.delete_prefix("#{ROOT}/") }.freeze
   PAGES = ['README.md', *GUIDE].freeze
   LIB = File.expand_path(ENV.fetch('POLYPHONY_LIB', 'lib'), ROOT)
+  # The environment of what is started: without Bundler, which would take longer than the rest.
+  PLAIN = { 'RUBYOPT' => nil, 'RUBYLIB' => nil }.freeze
 
   Block = Struct.new(:page, :line, :code) do
     def runnable?
@@ -99,7 +102,8 @@ class TestDocs < Minitest::Test
       blocks = self.class.blocks(page).select(&:runnable?).map { |b| [b.page, b.line, b.checked] }
       skip 'no block with values' if blocks.empty?
 
-      self.class.drivers.each { |driver| assert_values_on driver, blocks }
+      runs = self.class.drivers.map { |driver| Thread.new { [driver, *run_on(driver, blocks)] } }
+      runs.map(&:value).each { |driver, output, status| assert status.success?, "#{page} on #{driver}:\n#{output}" }
     end
 
     define_method("test_every_link_leads_somewhere_in_#{name}") do
@@ -148,7 +152,8 @@ class TestDocs < Minitest::Test
   end
 
   def test_every_name_with_a_signature_exists
-    missing = signatures.reject { |owner, name, singleton| defined_method?(owner, name, singleton) }
+    existing = existing(signatures.map(&:first).uniq)
+    missing = signatures.reject { |owner, name, singleton| existing.include?("#{owner}#{singleton ? '.' : '#'}#{name}") }
     assert_empty missing
   end
 
@@ -172,15 +177,14 @@ class TestDocs < Minitest::Test
 
   private
 
-  def assert_values_on(driver, blocks)
-    env = { 'POLYPHONY_BACKEND' => driver }
-    output, status = Open3.capture2e(env, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
-                                     stdin_data: Marshal.dump(blocks), binmode: true)
-    assert status.success?, "#{blocks.first.first} on #{driver}:\n#{output}"
+  # @return [Array(String, Process::Status)] output and status
+  def run_on(driver, blocks)
+    Open3.capture2e({ 'POLYPHONY_BACKEND' => driver, **PLAIN }, RbConfig.ruby, '-W2', "-I#{LIB}", '-e', RUNNER,
+                    stdin_data: Marshal.dump(blocks), binmode: true)
   end
 
-  def ruby(code)
-    output, status = Open3.capture2e(RbConfig.ruby, "-I#{LIB}", '-e', code)
+  def ruby(code, **options)
+    output, status = Open3.capture2e(PLAIN, RbConfig.ruby, "-I#{LIB}", '-e', code, **options)
     assert status.success?, output
     output
   end
@@ -213,11 +217,18 @@ class TestDocs < Minitest::Test
     end
   end
 
-  def defined_method?(owner, name, singleton)
-    @existing ||= Hash.new do |known, (path, single)|
-      list = single ? 'singleton_methods + m.methods' : 'instance_methods + m.private_instance_methods'
-      known[[path, single]] = ruby("require 'polyphony/http'; require 'openssl'; m = #{path}; puts m.#{list}").split("\n")
+  # Asked all at once: a Ruby that loads everything takes a moment to start.
+  EXISTING = <<~'RUBY'
+    require 'polyphony/http'
+    require 'openssl'
+    $stdin.each_line(chomp: true) do |path|
+      mod = Object.const_get(path)
+      puts (mod.instance_methods + mod.private_instance_methods).map { |name| "#{path}##{name}" },
+           (mod.singleton_methods + mod.methods).map { |name| "#{path}.#{name}" }
     end
-    @existing[[owner, singleton]].include?(name)
+  RUBY
+
+  def existing(owners)
+    ruby(EXISTING, stdin_data: owners.join("\n")).split("\n").to_set
   end
 end

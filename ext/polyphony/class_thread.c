@@ -177,6 +177,23 @@ static bool short_of_descriptors_p(void) {
   return none_left;
 }
 
+/* False if there are no descriptors left for it. Others may have closed some since it failed; then it is
+ * tried again, for what is not tried again is raised. Raises whatever else keeps it from opening. */
+static bool open_if_descriptors(void) {
+  enum { TRIES = 5 };
+  int state;
+
+  for (int tries = 1;; tries++) {
+    rb_protect(open_backend, Qnil, &state);
+    if (!state) return true;
+    if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) rb_jump_tag(state);
+    bool none_left = short_of_descriptors_p();
+    if (!none_left && tries == TRIES) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    if (none_left) return false;
+  }
+}
+
 /* Ruby calls hooks of schedulers when a thread of ours has told its end. */
 static bool over_p(VALUE thread) {
   struct thread_life *life = thread_life_of(thread);
@@ -188,17 +205,11 @@ static bool over_p(VALUE thread) {
  * scheduler. Opens a backend if there is none: without one a thread has no fibers but its first, and if there
  * are no descriptors left for it, stock methods will do. */
 static VALUE Thread_s_ours_p(VALUE klass) {
-  int state;
-
   (void)klass;
   if (!ractor_main_p() || scheduler_foreign_p()) return Qfalse;
   if (backend_base_open_here()) return Qtrue;
   if (over_p(rb_thread_current())) return Qfalse;
-  rb_protect(open_backend, Qnil, &state);
-  if (!state) return Qtrue;
-  if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError)) || !short_of_descriptors_p()) rb_jump_tag(state);
-  rb_set_errinfo(Qnil);
-  return Qfalse;
+  return open_if_descriptors() ? Qtrue : Qfalse;
 }
 
 /* All other ractors are left to stock Ruby. */

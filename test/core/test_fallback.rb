@@ -32,17 +32,11 @@ class TestFallback < Polyphony::TestCase
 
   def refused(name, code = WORK, driver: nil)
     helper = self.class.helper or skip 'seccomp_refuse.c cannot be compiled here'
-    out = Tempfile.new('out')
-    err = Tempfile.new('err')
     env = { 'RUBYOPT' => nil, 'RUBYLIB' => nil, 'POLYPHONY_BACKEND' => driver }
-    pid = Process.spawn(env, helper, name, RbConfig.ruby, "-I#{POLYPHONY_LIB}", '-e', code,
-                        in: File::NULL, out: out.path, err: err.path)
-    status = wait_for(pid, patient(30))
+    started = start_command(env, helper, name, RbConfig.ruby, '--disable-gems', "-I#{POLYPHONY_LIB}", '-e', code, in: File::NULL)
+    out, err, status = started.finish(self, patient(30))
     skip 'seccomp filters are not allowed here' if status.exitstatus == COULD_NOT_FILTER
-    [File.read(out.path), File.read(err.path), status]
-  ensure
-    out&.close!
-    err&.close!
+    [out, err, status]
   end
 
   def available?(name)

@@ -62,8 +62,8 @@ class TestTimers < Polyphony::TestCase
   end
 
   def test_a_sleep_is_not_much_longer_than_asked_when_nothing_else_runs
-    best = Array.new(5) { elapsed { sleep 0.005 } }.min
-    assert_operator best, :<, patient(0.02)
+    limit = patient(0.02)
+    assert_operator shortest(limit) { elapsed { sleep 0.005 } }, :<, limit
   end
 
   def test_a_busy_fiber_does_not_make_a_timer_fire_early_or_get_lost
@@ -171,22 +171,27 @@ class TestTimers < Polyphony::TestCase
     assert_operator times.last, :<, patient(0.25)
   end
 
+  # The second tick is the fourth of the grid at the earliest, and not one of a burst. But ticks which somebody else kept
+  # from being on time are not left out, see below: so it is tried until nobody did.
   def test_timer_loop_leaves_out_ticks_that_were_missed
+    tries = Array.new(10) { ticks_after_a_busy_one }
+    assert(tries.any? { |_, second, third| second >= 4 && third - second.floor >= 1 }, tries.inspect)
+  end
+
+  # @return [Array<Float>] when three ticks came, in periods
+  def ticks_after_a_busy_one
     times = []
     start = clock
     Polyphony.backend_timer_loop(0.004) do
       times << (clock - start) / 0.004
       nil until times.size > 1 || clock - start > 0.013 # misses two ticks
-      break if times.size == 3
+      break times if times.size == 3
     end
-    # the second tick is the fourth of the grid at the earliest, and not one of a burst
-    assert_operator times[1], :>=, 4
-    assert_operator times[2] - times[1].floor, :>=, 1
   end
 
   def test_a_slow_block_does_not_move_the_grid
     skip 'needs a machine that is not slowed down' if PATIENCE > 1
-    totals = Array.new(5) do
+    total = shortest(0.052) do
       ticks = 0
       elapsed do
         Polyphony.backend_timer_loop(0.01) do
@@ -196,13 +201,13 @@ class TestTimers < Polyphony::TestCase
         end
       end
     end
-    assert_operator totals.min, :>=, 0.04
-    assert_operator totals.min, :<, 0.052, 'the time of the block was added'
+    assert_operator total, :>=, 0.04
+    assert_operator total, :<, 0.052, 'the time of the block was added'
   end
 
   def test_a_short_delay_from_outside_loses_no_tick
     skip 'needs a machine that is not slowed down' if PATIENCE > 1
-    totals = Array.new(5) do
+    total = shortest(0.0385) do
       ticks = 0
       elapsed do
         Polyphony.backend_timer_loop(0.003) do
@@ -212,8 +217,8 @@ class TestTimers < Polyphony::TestCase
         end
       end
     end
-    assert_operator totals.min, :>=, 0.03
-    assert_operator totals.min, :<, 0.0385, 'ticks were left out'
+    assert_operator total, :>=, 0.03
+    assert_operator total, :<, 0.0385, 'ticks were left out'
   end
 
   def test_a_long_delay_from_outside_makes_no_burst_of_ticks

@@ -10,7 +10,7 @@ class TestExit < Polyphony::TestCase
   # @return [Array(Array<String>, Process::Status)] what it said besides
   def run_program(code, *signals)
     reader, writer = track(*IO.pipe)
-    pid = Process.spawn(RbConfig.ruby, "-I#{POLYPHONY_LIB}", '-e', <<~RUBY, out: writer, err: File::NULL)
+    pid = Process.spawn({ 'RUBYOPT' => nil }, RbConfig.ruby, "-I#{POLYPHONY_LIB}", '-e', <<~RUBY, out: writer, err: File::NULL)
       require 'polyphony'
       $stdout.sync = true
       def lasting

@@ -44,7 +44,7 @@ class TestIOForms < Polyphony::TestCase
     file = Tempfile.new('forms')
     progress = "#{file.path}.progress"
     out, err, status = run_forms(options, mode, table, file.path)
-    assert status.success?, "#{status} at #{File.read(progress)}\n#{out}\n#{err}"
+    assert status.success?, "#{status} at #{File.read(progress).strip}\n#{out}\n#{err}"
     Marshal.load(file.binmode.read)
   ensure
     File.delete(progress) if File.exist?(progress)

@@ -78,7 +78,7 @@ class TestNet < Polyphony::TestCase
 
   # @yield [server] connects
   def securely(**options)
-    server = track(Net.tcp_listen('127.0.0.1', 0, secure_context: server_context, **options))
+    server = track(Net.tcp_listen('0.0.0.0', 0, secure_context: server_context, **options))
     assert_instance_of OpenSSL::SSL::SSLServer, server
     accepting = spin do
       server.accept
@@ -97,9 +97,35 @@ class TestNet < Polyphony::TestCase
     assert_predicate client.to_io, :closed?
   end
 
+  # Without a word from OpenSSL, and without a name in the handshake: SNI knows no addresses.
   def test_tls_with_an_address
-    client, accepted = securely { |port| Net.tcp_connect('127.0.0.1', port, secure_context: client_context) }
+    client = accepted = nil
+    assert_silent do
+      client, accepted = securely { |port| Net.tcp_connect('127.0.0.1', port, secure_context: client_context) }
+    end
+    assert_nil accepted.hostname
     [client, accepted].each(&:close)
+  end
+
+  # In the handshake already: the server is told, and gets nothing of what we would have said.
+  def test_a_certificate_for_another_address_is_refused
+    refused = nil
+    _, accepted = securely do |port|
+      refused = assert_raises(OpenSSL::SSL::SSLError) { Net.tcp_connect('127.0.0.2', port, secure_context: client_context) }
+    end
+    assert_match(/certificate verify failed/, refused.message)
+    assert_kind_of OpenSSL::SSL::SSLError, accepted
+  end
+
+  # A context of yours that does not check names leaves it to us.
+  def test_a_certificate_for_another_address_is_refused_whatever_the_context_says
+    context = client_context.tap { |one| one.verify_hostname = false }
+    refused = nil
+    _, accepted = securely do |port|
+      refused = assert_raises(OpenSSL::SSL::SSLError) { Net.tcp_connect('127.0.0.2', port, secure_context: context) }
+    end
+    assert_match(/"127.0.0.2" does not match/, refused.message)
+    accepted.close
   end
 
   def test_alpn

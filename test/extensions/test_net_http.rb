@@ -336,7 +336,7 @@ class TestNetHTTP < Polyphony::TestCase
       100.times { socket << 'x' * 1_000_000 }
     RUBY
     reader, writer = pipe_pair
-    pid = Process.spawn(RbConfig.ruby, '--disable-gems', '-e', code, out: writer)
+    pid = Process.spawn({ 'RUBYOPT' => nil }, RbConfig.ruby, '--disable-gems', '-e', code, out: writer)
     port = reader.gets.to_i
     beats = 0
     heart = spin { loop { beats += 1; snooze } }

@@ -118,8 +118,9 @@ class TestPatchesLikeStock < Polyphony::TestCase
 
   PROGRAMS.each do |name, program|
     define_method("test_#{name}") do
-      expected, actual, also = WAYS.values.map do |way|
-        out, err, status = run_ruby(format(FRAME, way), program)
+      started = WAYS.values.map { |way| start_ruby(format(FRAME, way), program) }
+      expected, actual, also = started.map do |one|
+        out, err, status = one.finish(self, patient(30))
         assert_predicate status, :success?, err
         out
       end

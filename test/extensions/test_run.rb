@@ -32,24 +32,28 @@ class TestRun < Polyphony::TestCase
   end
 
   # @return [Array(String, String, Integer)] output, errors, status (negative: the signal)
-  def call(*words, input: '', env: {}, at: @folder)
-    out, err = Array.new(2) { Tempfile.new }
+  def call(*words, **options)
+    result(start(*words, **options))
+  end
+
+  def start(*words, input: '', env: {}, at: @folder)
     pipe, writer = track(*IO.pipe)
-    pid = Process.spawn(CLEAN.merge(env), *words, in: pipe, out: out.path, err: err.path, chdir: at)
+    started = start_command(CLEAN.merge(env), *words, in: pipe, chdir: at)
     pipe.close
     writer.write(input)
     writer.close
-    status = wait_for(pid, patient(30))
-    [File.read(out.path), File.read(err.path), status.exitstatus || -status.termsig]
-  ensure
-    out&.close!
-    err&.close!
+    started
+  end
+
+  def result(started)
+    out, err, status = started.finish(self, patient(30))
+    [out, err, status.exitstatus || -status.termsig]
   end
 
   # The same words for ruby and for polyphony run have the same effect.
   def assert_like_ruby(*words, status: 0, **options)
-    stock = call(RbConfig.ruby, *words, **options)
-    ours = polyphony('run', *words, **options)
+    commands = [[RbConfig.ruby], [RbConfig.ruby, "-I#{POLYPHONY_LIB}", EXE, 'run']]
+    stock, ours = commands.map { |command| start(*command, *words, **options) }.map { |one| result(one) }
     assert_equal stock, ours
     assert_equal status, ours[2]
     ours[0]

@@ -51,10 +51,8 @@ class TestSignals < Polyphony::TestCase
 
   # Same output and status with Polyphony and without.
   def assert_stock(code, status: 0)
-    results = [[], ['-rpolyphony']].map do |options|
-      out, err, ended = run_ruby("$stdout.sync = true\n#{code}", options: ['-W0', *options])
-      [out, ended.exitstatus || -ended.termsig, err]
-    end
+    programs = [[], ['-rpolyphony']].map { |options| ["$stdout.sync = true\n#{code}", { options: ['-W0', *options] }] }
+    results = run_rubies(*programs).map { |out, err, ended| [out, ended.exitstatus || -ended.termsig, err] }
     assert_equal results[0].first(2), results[1].first(2), results.map(&:last).join("\n")
     assert_equal status, results[1][1], results[1].last
     results[1][0]

@@ -60,10 +60,10 @@ class TestSleep < Polyphony::TestCase
       require 'polyphony'
       require 'timeout'
       Process.setrlimit(:NOFILE, 40)
-      threads = Array.new(60) { Thread.new { sleep 0.01; Timeout.timeout(10) { sleep 0.01 } } }
+      threads = Array.new(60) { Thread.new { sleep 0.01; Timeout.timeout(10) { sleep 0.01; :slept } } }
       p threads.map(&:value).uniq
       p((Timeout.timeout(0.01) { sleep } rescue $!.class))
     RUBY
-    assert_equal "[0]\nTimeout::Error\n", out, err
+    assert_equal "[:slept]\nTimeout::Error\n", out, err
   end
 end

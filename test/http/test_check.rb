@@ -134,6 +134,16 @@ class TestCheck < Polyphony::TestCase
     assert_match(/certificate verify failed.*--insecure/m, err)
   end
 
+  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION, for which Ruby has no name: what OpenSSL did of its own before version 3.
+  def test_a_server_that_negotiates_anew_fails
+    allow = OpenSSL::OPENSSL_LIBRARY_VERSION[/\d+/].to_i < 3 ? 0 : 1 << 8
+    context = Polyphony::TLS.server { |one| one.options |= allow }
+    url = serve(->(socket) { OpenSSL::SSL::SSLSocket.new(socket, context).tap(&:accept) }) { [GOOD] }.sub('http', 'https')
+    status, out, = check(url, '--only', '43c', '--insecure')
+    assert_equal 1, status
+    assert_match(/^43c .*renegotiated +FAIL$/, out)
+  end
+
   def test_the_list_has_every_line_but_the_one_about_applications
     status, out, = check('--list')
     assert_equal 0, status
@@ -176,28 +186,30 @@ class TestCheck < Polyphony::TestCase
 
   private
 
+  # @param wrap [Proc, nil] makes of a socket what is conversed on
   # @yield [String] what came on a connection so far, when it has come to a pause
   # @yieldreturn [Array] what to answer, and :close
   # @return [String] the URL
-  def serve
+  def serve(wrap = nil)
     server = track(TCPServer.new('127.0.0.1', 0))
     spin do
       loop do
         socket = server.accept
-        spin { converse(socket) { |text| yield text } }
+        spin { converse(socket, wrap) { |text| yield text } }
       end
     end
     "http://127.0.0.1:#{server.local_address.ip_port}/"
   end
 
-  def converse(socket)
+  def converse(socket, wrap)
+    stream = wrap ? wrap.call(socket) : socket
     loop do
-      text = +socket.readpartial(100_000)
+      text = +stream.readpartial(100_000)
       answer, ending = yield text
-      socket << answer
+      stream << answer
       break if ending
     end
-  rescue EOFError, SystemCallError
+  rescue EOFError, SystemCallError, OpenSSL::SSL::SSLError
     nil
   ensure
     socket.close

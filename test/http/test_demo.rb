@@ -269,6 +269,7 @@ class TestDemo < Polyphony::TestCase
       demo = Polyphony::DemoProcess.new(database: cluster.url).start
       assert_match(/messages in PostgreSQL \d+/, demo.output)
       round.zero? ? remember(demo) : assert_remembered(demo)
+      @clients.each(&:close) # else it is waited for that they say good-bye
       assert_predicate demo.stop, :success?, demo.output
     ensure
       demo&.remove

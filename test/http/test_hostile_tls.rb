@@ -36,9 +36,13 @@ class TestHostileTLS < Polyphony::HostileTest
   def test_handshakes_that_are_never_finished_do_not_keep_others_waiting
     checked = Polyphony::HTTP::Check::Target.new(target.urls.last, insecure: true)
     wires = Array.new(50) { checked.connect_plain.tap { |wire| track(wire.socket) } }
-    best = Array.new(3) { checked.probe }.min_by(&:last)
-    assert_equal 200, best.first
-    assert_operator best.last, :<, patient(0.1)
+    limit = patient(0.1)
+    best = shortest(limit, tries: 5) do
+      status, seconds = checked.probe
+      assert_equal 200, status
+      seconds
+    end
+    assert_operator best, :<, limit
     wires.each { |wire| wire.read(patient(5)) }
     assert(wires.all?(&:closed?))
   end

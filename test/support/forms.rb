@@ -12,6 +12,7 @@ require 'tmpdir'
 
 module Forms
   FIONREAD = 0x541B
+  NOTE = 300
   MODES = %w[stock main spun generator].freeze
 
   @groups = []
@@ -45,15 +46,21 @@ module Forms
     end
 
     # All forms, each in the kind of fiber that the mode says.
+    # @param progress [File] holds the form that is being tried
     def run(progress)
       begin_to_wait
       @groups.map do |title, form, stage, args, options|
-        File.write(progress, "#{title}: #{form}")
+        note(progress, "#{title}: #{form}")
         [title, form, in_mode { stage.new(*args, **options).perform(form) }]
       end
     end
 
     private
+
+    # Over what was there: to truncate a file takes milliseconds on ext4, which then writes it out.
+    def note(file, text)
+      file.pwrite(text.b.ljust(NOTE)[0, NOTE], 0)
+    end
 
     def in_mode(&block)
       case mode
@@ -202,6 +209,7 @@ module Forms
     private
 
     def open_file
+      FileUtils.rm_f('reading') # rather than truncated, see Forms.note
       File.binwrite('reading', @bytes)
       @io = File.open('reading', @mode, **@options)
     end
@@ -229,6 +237,7 @@ module Forms
 
     def set_up
       if @kind == :file
+        FileUtils.rm_f('writing')
         @io = File.open('writing', 'w+', **@options)
       else
         reader, @io = @kind == :pipe ? IO.pipe : UNIXSocket.pair
@@ -336,6 +345,8 @@ if $PROGRAM_NAME == __FILE__
   Dir.mktmpdir do |folder|
     out = File.expand_path(out)
     ARGV.clear
-    Dir.chdir(folder) { File.binwrite(out, Marshal.dump(Forms.run("#{out}.progress"))) }
+    File.open("#{out}.progress", 'w') do |progress|
+      Dir.chdir(folder) { File.binwrite(out, Marshal.dump(Forms.run(progress))) }
+    end
   end
 end

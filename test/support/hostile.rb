@@ -31,8 +31,8 @@ module Polyphony
       reader, writer = IO.pipe
       input, @gate = IO.pipe
       options = descriptors ? { rlimit_nofile: descriptors } : {}
-      @pid = ::Process.spawn(RbConfig.ruby, '-w', "-I#{POLYPHONY_LIB}", PROGRAM, settings, in: input, out: writer,
-                                                                                          err: errors, **options)
+      @pid = ::Process.spawn({ 'RUBYOPT' => nil }, RbConfig.ruby, '-w', "-I#{POLYPHONY_LIB}", PROGRAM, settings,
+                             in: input, out: writer, err: errors, **options)
       [writer, input].each(&:close)
       @urls = JSON.parse(reader.gets || raise(File.read(errors)))['urls']
       reader.close

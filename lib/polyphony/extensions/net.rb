@@ -98,14 +98,22 @@ module Polyphony
         context
       end
 
-      # The name goes into the handshake, except for an address, which SNI does not know.
+      # A certificate for somebody else is refused in the handshake if the context says so, and after it anyway.
       def secure(socket, host, context)
         tls = OpenSSL::SSL::SSLSocket.new(socket, context)
         tls.sync_close = true
-        tls.hostname = host unless socket.remote_address.ip_address == host
+        name_peer(tls, host, address: socket.remote_address.ip_address == host)
         tls.connect
         tls.post_connection_check(host) unless (context.verify_mode || OpenSSL::SSL::VERIFY_NONE).zero?
         tls
+      end
+
+      # The name goes into the handshake, except for an address: SNI has none of these (RFC 6066, 3). But hostname= is also how
+      # OpenSSL learns whom the certificate must be for, and without it warns and lets any pass until the check above.
+      def name_peer(tls, host, address:)
+        if address then tls.instance_variable_set(:@hostname, host)
+        else tls.hostname = host
+        end
       end
 
       def secure_server(server, opts)

@@ -89,7 +89,7 @@ module Polyphony
             end
           end
         end
-        try('renegotiation', Expect.new('refused', ->(o, _) { o.closed || o.note == 'refused' })) { renegotiate }
+        try('renegotiation', Expect.new('refused', ->(o, _) { o.note != 'renegotiated' })) { renegotiate(1_000) }
         try('unknown SNI', Expect.survives('the default certificate, or refused')) do
           socket = connect_plain
           ssl = ::OpenSSL::SSL::SSLSocket.new(socket.socket, ::OpenSSL::SSL::SSLContext.new)
@@ -132,37 +132,16 @@ module Polyphony
         Attack.class_eval do
           private
 
-          # Ruby's OpenSSL cannot ask for one; the command can, with a line that begins with R.
-          def renegotiate
-            require 'open3'
-            command = ['openssl', 's_client', '-tls1_2', '-connect', "#{target.host}:#{target.port}"]
-            output = ::Open3.popen2e(*command) do |input, out, thread|
-              input.write("R\n")
-              text = read_until_quiet(out)
-              ::Process.kill(:TERM, thread.pid)
-              text
-            end
-            judge_renegotiation(output)
-          rescue ::Errno::ENOENT
-            Outcome.new(note: 'refused', problem: nil)
-          end
-
-          def read_until_quiet(out)
-            text = +''
-            finish = Clock.now + 5
-            while Clock.now < finish && !text.match?(/no renegotiation|handshake failure|closed|unexpected|renegotiation.*err/i)
-              break unless out.wait_readable(1)
-
-              text << out.readpartial(4_096)
-            end
-            text
-          rescue ::EOFError
-            text << 'closed'
-          end
-
-          def judge_renegotiation(output)
-            refused = output.match?(/no renegotiation|handshake failure|closed|unexpected|errno/i)
-            Outcome.new(note: refused ? 'refused' : 'renegotiated', closed: refused)
+          # Each is answered with a warning, or the connection ends. One that goes on still has to answer to a request.
+          def renegotiate(count)
+            client = TLS12Client.new(wire = connect_plain).start
+            client.renegotiate(count)
+            client.send(second)
+            client.pump(5) { client.renegotiated? }
+            Outcome.new(statuses: Answers.new(client.answer).statuses, closed: wire.closed?,
+                        note: client.renegotiated? ? 'renegotiated' : "#{client.refusals} refused")
+          rescue TLS12Client::Refused => e
+            Outcome.new(closed: true, note: "no TLS 1.2: #{e.message}")
           end
         end
       end
