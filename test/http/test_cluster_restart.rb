@@ -51,7 +51,7 @@ class TestHTTPClusterRestart < Polyphony::TestCase
     serve
     before = @served.workers.keys
     open = descriptors
-    http2 = load_on("h2load -c4 -m4 --rps=100 -D8 http://127.0.0.1:#{@served.port}/") if Polyphony::HTTP.http2?
+    http2 = load_on("h2load -c4 -m4 -D8 http://127.0.0.1:#{@served.port}/") if Polyphony::HTTP.http2?
     http1 = load_on("wrk -t1 -c16 -d60 --timeout 10 http://127.0.0.1:#{@served.port}/")
     restart(10)
     assert_none_failed(report_of(http1), @served.lines.join)
