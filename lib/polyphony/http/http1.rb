@@ -190,7 +190,10 @@ module Polyphony
       def break_off(reset)
         @broken = true
         @parser.close
-        @transport.reset if reset
+        return unless reset
+
+        @connection.__stay # the number of what is closed may soon be another's
+        @transport.reset
       end
 
       # Leaves HTTP.
