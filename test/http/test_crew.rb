@@ -401,6 +401,58 @@ class TestHTTPCrew < Polyphony::TestCase
     assert_equal %w[good good], [ask(client), ask(silent)]
   end
 
+  # Somebody has kept the fiber of a request that is over.
+  def test_a_fiber_without_work_that_is_woken_by_others_is_still_there_for_work
+    gate = Polyphony::Event.new
+    fiber = nil
+    serve do |request|
+      fiber ||= Fiber.current
+      gate.await if request.path == '/wait'
+      request.respond('good')
+    end
+    client = connect
+    other = connect
+    ask(client)
+    2.times do
+      fiber.schedule(:stray)
+      3.times { snooze }
+    end
+    client << "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n"
+    snooze until @server.stats.running == 1
+    assert_equal 'good', ask(other)
+    gate.signal
+    assert_equal 'good', answer(client)
+  end
+
+  def test_an_error_for_a_request_that_is_over_is_not_the_end_of_the_server
+    fiber = nil
+    serve do |request|
+      fiber = Fiber.current
+      request.respond('good')
+    end
+    client = connect
+    [-> { fiber.raise('too late') }, -> { fiber.stop }].each do |act|
+      ask(client)
+      act.call
+      client.write_nonblock(ASK) # is told of together with it
+      assert_equal 'good', answer(client)
+    end
+    assert_match(/too late/, @log.string)
+  end
+
+  # Who waits is served when there is memory again.
+  def test_without_memory_for_a_fiber_it_is_tried_again
+    serve
+    failures = 1
+    server_fiber.define_singleton_method(:spin) do |*arguments, &block|
+      Kernel.raise FiberError, 'no memory' if arguments == [:connection] && (failures -= 1) >= 0
+
+      super(*arguments, &block)
+    end
+    assert_equal 'good', ask(connect)
+    assert_match(/no memory/, @log.string)
+  end
+
   def test_a_lobby_without_anybody_may_be_moved
     skip 'objects do not move here' unless GC.respond_to?(:verify_compaction_references)
 
