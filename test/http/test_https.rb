@@ -377,4 +377,24 @@ class TestHTTPS < Polyphony::TestCase
   ensure
     client&.close
   end
+
+  # What a header does while it is made into a String is nobody's business, but more is not written than there is room for.
+  def test_a_body_that_grows_while_its_headers_are_made_is_refused
+    serve do |request|
+      body = +'x'
+      value = Object.new
+      value.define_singleton_method(:to_s) { 'v'.tap { body << ('y' * 200_000) } }
+      request.respond(body, 'x' => value)
+    end
+    client = tls_client
+    2.times do
+      client << "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+      assert_equal "HTTP/1.1 500 Internal Server Error\r\n", client.gets
+      nil until client.gets == "\r\n"
+      client.read("Internal Server Error\n".bytesize)
+    end
+    assert_match(/the body has changed/, @log.string)
+  ensure
+    client&.close
+  end
 end
