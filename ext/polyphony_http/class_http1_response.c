@@ -295,8 +295,10 @@ static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE head
 
   if (!plain_status_p(status) || !RB_TYPE_P(body, T_STRING) || RSTRING_LEN(body) > SMALL) return Qnil;
   if (http1_head_verb(way.head) == HTTP1_VERB_HEAD) return Qnil;
-  compose(&answer, http1_reply_of(self), FIX2INT(status), headers, RSTRING_LEN(body), body);
-  http1_head_answered(way.head, FIX2INT(status), (uint32_t)RSTRING_LEN(body));
+  long length = RSTRING_LEN(body);
+  compose(&answer, http1_reply_of(self), FIX2INT(status), headers, length, body);
+  if (RSTRING_LEN(body) != length) rb_raise(cBadResponse, "the body has changed while its headers were made");
+  http1_head_answered(way.head, FIX2INT(status), (uint32_t)length);
   size_t sent = send_at_once(way.socket, way.tls, &answer.text, body);
   if (sent && sent == answer.text.length + (size_t)RSTRING_LEN(body)) return Qtrue;
   VALUE whole = text_string(&answer.text, body);

@@ -10,12 +10,15 @@
  *   - News of somebody who is being served are noted, and he is served again at once instead of resting.
  *   - A client that is gone is told of once, so that is noted, too.
  * A descriptor is removed before it is closed: a forked child may keep the socket, and so what epoll knows of it, alive.
+ * Somebody else may have closed it all the same, and the number be another's already: then the number is the other's.
+ * A forked child has the same epoll, and must not change what it tells the parent.
  *
  * All of it happens in one thread, under the GVL. */
 #include "polyphony_http.h"
 
 #ifdef HAVE_SYS_EPOLL_H
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
@@ -23,33 +26,42 @@
 #include "../polyphony/list.h"
 
 #define NEWS_AT_ONCE 64
+#define FOR_EVER 1e9                    /* seconds */
 #define EVENTS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 static VALUE cLobby, cGuest;
 
-enum place { PLACE_NONE, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACES };
+/* LOST: has left, but the kernel could not be told, and may name it again. */
+enum place { PLACE_NONE, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACE_LOST, PLACES };
+
+static unsigned generation;             /* of this process: one more with every fork */
 
 struct lobby {
   VALUE self;
   int epoll;                            /* -1 when closed */
+  unsigned generation;                  /* of the process that opened it */
+  struct guest **owners;                /* of descriptors, by number; NULL: nobody */
+  int room;                             /* for so many */
   struct list lists[PLACES];            /* of guests; those who wait, longest waiting first */
 };
 
 struct guest {
   struct list link;                     /* in the list of its place */
   VALUE self, connection, lobby;
-  int fd;
+  int fd;                               /* -1 when somebody else has got the number */
   enum place place;
   bool news, gone, muted;               /* gone: the other end has closed; muted: nothing is told of it */
+  bool fresh;                           /* it rests without having asked for anything */
   int64_t since;                        /* ms: when it began to wait */
 };
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* A guest in a list has a fixed address in it. */
+/* A guest in a list has a fixed address in it, and the lobby one in itself. */
 static void lobby_mark(void *pointer) {
   struct lobby *lobby = pointer;
 
+  rb_gc_mark(lobby->self);
   for (int i = PLACE_NONE + 1; i < PLACES; i++)
     list_each(node, &lobby->lists[i]) rb_gc_mark(list_entry(node, struct guest, link)->self);
 }
@@ -59,10 +71,14 @@ static void lobby_free(void *pointer) {
   struct lobby *lobby = pointer;
 
   if (lobby->epoll >= 0) close(lobby->epoll);
+  ruby_xfree(lobby->owners);
   ruby_xfree(lobby);
 }
 
-static size_t lobby_memsize(const void *pointer) { return sizeof(struct lobby); }
+static size_t lobby_memsize(const void *pointer) {
+  const struct lobby *lobby = pointer;
+  return sizeof(*lobby) + (size_t)lobby->room * sizeof(*lobby->owners);
+}
 
 static const rb_data_type_t lobby_type = {
   .wrap_struct_name = "Polyphony::HTTP::Lobby",
@@ -133,9 +149,32 @@ static void wait_for_news(struct lobby *lobby, struct guest *guest, enum place p
   move(lobby, guest, place);
 }
 
-static int control(struct lobby *lobby, struct guest *guest, int operation, uint32_t events) {
+static bool ours_p(const struct lobby *lobby) { return lobby->epoll >= 0 && lobby->generation == generation; }
+
+static bool control(struct lobby *lobby, struct guest *guest, int operation, uint32_t events) {
   struct epoll_event event = { .events = events, .data.ptr = guest };
-  return epoll_ctl(lobby->epoll, operation, guest->fd, &event);
+  return ours_p(lobby) && guest->fd >= 0 && epoll_ctl(lobby->epoll, operation, guest->fd, &event) == 0;
+}
+
+static void make_room(struct lobby *lobby, int fd) {
+  if (fd < lobby->room) return;
+  int room = fd < 32 ? 64 : 2 * fd;
+  REALLOC_N(lobby->owners, struct guest *, room);
+  memset(lobby->owners + lobby->room, 0, (size_t)(room - lobby->room) * sizeof(*lobby->owners));
+  lobby->room = room;
+}
+
+/* Whoever had the number has been closed. */
+static void own(struct lobby *lobby, struct guest *guest) {
+  struct guest *before = lobby->owners[guest->fd];
+
+  if (before) before->fd = -1;
+  lobby->owners[guest->fd] = guest;
+}
+
+static void disown(struct lobby *lobby, struct guest *guest) {
+  if (guest->fd >= 0) lobby->owners[guest->fd] = NULL;
+  guest->fd = -1;
 }
 
 static void note(struct lobby *lobby, const struct epoll_event *event) {
@@ -146,11 +185,13 @@ static void note(struct lobby *lobby, const struct epoll_event *event) {
   else guest->news = true;
 }
 
-static void collect(struct lobby *lobby) {
+/* Whether there may be more. */
+static bool collect(struct lobby *lobby) {
   struct epoll_event events[NEWS_AT_ONCE];
-  int count = epoll_wait(lobby->epoll, events, NEWS_AT_ONCE, 0);
+  int count = ours_p(lobby) ? epoll_wait(lobby->epoll, events, NEWS_AT_ONCE, 0) : 0;
 
   for (int i = 0; i < count; i++) note(lobby, &events[i]);
+  return count == NEWS_AT_ONCE;
 }
 
 /* ---- Lobby ---------------------------------------------------------------------------------- */
@@ -161,6 +202,7 @@ static VALUE Lobby_initialize(VALUE self) {
   if (lobby->epoll >= 0) rb_raise(rb_eTypeError, "initialized already");
   lobby->epoll = epoll_create1(EPOLL_CLOEXEC);
   if (lobby->epoll < 0) rb_sys_fail("epoll_create1");
+  lobby->generation = generation;
   rb_update_max_fd(lobby->epoll);
   return self;
 }
@@ -180,7 +222,10 @@ static VALUE Lobby_enter(VALUE self, VALUE connection, VALUE descriptor) {
   guest->connection = Qnil;
   RB_OBJ_WRITE(object, &guest->lobby, self);
   RB_OBJ_WRITE(object, &guest->connection, connection);
-  if (control(lobby, guest, EPOLL_CTL_ADD, EVENTS) < 0) rb_sys_fail("epoll_ctl");
+  if (guest->fd < 0 || !ours_p(lobby)) rb_raise(rb_eIOError, "no descriptor, or the lobby of another process");
+  make_room(lobby, guest->fd);
+  if (!control(lobby, guest, EPOLL_CTL_ADD, EVENTS)) rb_sys_fail("epoll_ctl");
+  own(lobby, guest);
   wait_for_news(lobby, guest, PLACE_FRESH);
   return object;
 }
@@ -217,17 +262,25 @@ static struct guest *first(struct lobby *lobby, enum place place) {
 static int64_t left(struct lobby *lobby, enum place place, VALUE seconds) {
   struct guest *guest = first(lobby, place);
 
-  if (!guest || NIL_P(seconds)) return INT64_MAX;
+  if (!guest || NIL_P(seconds) || NUM2DBL(seconds) > FOR_EVER) return INT64_MAX;
   return guest->since + (int64_t)(NUM2DBL(seconds) * 1000) - now();
 }
 
-/* expired(fresh, kept) => a connection that has waited for longer than so many seconds, or nil. It is ready. */
+static struct guest *late(struct lobby *lobby, VALUE fresh, VALUE kept) {
+  if (left(lobby, PLACE_FRESH, fresh) <= 0) return first(lobby, PLACE_FRESH);
+  return left(lobby, PLACE_KEPT, kept) <= 0 ? first(lobby, PLACE_KEPT) : NULL;
+}
+
+/* expired(fresh, kept) => a connection that has waited for longer than so many seconds, or nil. It is ready. Somebody who has kept
+ * the thread busy may have kept us from hearing of those who have asked meanwhile. */
 static VALUE Lobby_expired(VALUE self, VALUE fresh, VALUE kept) {
   struct lobby *lobby = open_lobby_of(self);
-  struct guest *guest = NULL;
+  struct guest *guest = late(lobby, fresh, kept);
 
-  if (left(lobby, PLACE_FRESH, fresh) <= 0) guest = first(lobby, PLACE_FRESH);
-  else if (left(lobby, PLACE_KEPT, kept) <= 0) guest = first(lobby, PLACE_KEPT);
+  if (guest) {
+    while (collect(lobby)) continue;
+    guest = late(lobby, fresh, kept);
+  }
   if (!guest) return Qnil;
   move(lobby, guest, PLACE_READY);
   return guest->connection;
@@ -252,7 +305,14 @@ static VALUE Lobby_close(VALUE self) {
 
 /* ---- Guest ---------------------------------------------------------------------------------- */
 
-/* rest(again): has been served, and waits for more. again: there may be more already. */
+/* The next rest is that of somebody who has not asked for anything yet. */
+static VALUE Guest_not_asked(VALUE self) {
+  guest_of(self)->fresh = true;
+  return Qnil;
+}
+
+/* rest(again): has been served, and waits for more. again: there may be more already. If there is, the kernel tells then, and
+ * what it told before is old: of TLS, the records that have been read meanwhile. */
 static VALUE Guest_rest(VALUE self, VALUE again) {
   struct guest *guest = guest_of(self);
   struct lobby *lobby = lobby_of(guest->lobby);
@@ -260,21 +320,22 @@ static VALUE Guest_rest(VALUE self, VALUE again) {
   if (guest->place != PLACE_BUSY) return Qnil;
   if ((RTEST(again) || guest->muted) && !guest->gone) {
     guest->muted = false;
-    control(lobby, guest, EPOLL_CTL_MOD, EVENTS);
+    if (control(lobby, guest, EPOLL_CTL_MOD, EVENTS)) guest->news = false;
   }
   if (guest->news || guest->gone) move(lobby, guest, PLACE_READY);
-  else wait_for_news(lobby, guest, PLACE_KEPT);
+  else wait_for_news(lobby, guest, guest->fresh ? PLACE_FRESH : PLACE_KEPT);
+  guest->fresh = false;
   return Qnil;
 }
 
-/* Somebody else waits for what comes next, in his own way. Ends with rest. */
+/* Somebody else waits for what comes next, in his own way. Ends with rest. A reset is told all the same: once, as everything. */
 static VALUE Guest_mute(VALUE self) {
   struct guest *guest = guest_of(self);
   struct lobby *lobby = lobby_of(guest->lobby);
 
   if (guest->muted || guest->place == PLACE_NONE) return Qnil;
   guest->muted = true;
-  control(lobby, guest, EPOLL_CTL_MOD, 0);
+  control(lobby, guest, EPOLL_CTL_MOD, EPOLLET);
   return Qnil;
 }
 
@@ -283,13 +344,18 @@ static VALUE Guest_leave(VALUE self) {
   struct guest *guest = guest_of(self);
   struct lobby *lobby = lobby_of(guest->lobby);
 
-  if (guest->place == PLACE_NONE) return Qnil;
-  move(lobby, guest, PLACE_NONE);
-  if (lobby->epoll >= 0) control(lobby, guest, EPOLL_CTL_DEL, 0);
+  if (guest->place == PLACE_NONE || guest->place == PLACE_LOST) return Qnil;
+  bool told = control(lobby, guest, EPOLL_CTL_DEL, 0) || !ours_p(lobby);
+  disown(lobby, guest);
+  guest->connection = Qnil;
+  move(lobby, guest, told ? PLACE_NONE : PLACE_LOST);
   return Qnil;
 }
 
+static void count_generation(void) { generation++; }
+
 void Init_lobby(void) {
+  pthread_atfork(NULL, NULL, count_generation);
   cLobby = rb_define_class_under(mHTTP, "Lobby", rb_cObject);
   rb_gc_register_mark_object(cLobby);
   rb_define_alloc_func(cLobby, Lobby_allocate);
@@ -305,6 +371,7 @@ void Init_lobby(void) {
   cGuest = rb_define_class_under(cLobby, "Guest", rb_cObject);
   rb_gc_register_mark_object(cGuest);
   rb_undef_alloc_func(cGuest);
+  rb_define_method(cGuest, "not_asked", Guest_not_asked, 0);
   rb_define_method(cGuest, "rest", Guest_rest, 1);
   rb_define_method(cGuest, "mute", Guest_mute, 0);
   rb_define_method(cGuest, "leave", Guest_leave, 0);

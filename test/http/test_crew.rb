@@ -294,8 +294,180 @@ class TestHTTPCrew < Polyphony::TestCase
     Process.wait(pid)
   end
 
-  def test_the_gc_may_come_at_any_time
+  # A handler that has taken the body waits; what the kernel says of the client then, it says once.
+  def test_a_client_that_resets_while_its_body_is_handled_keeps_nobody_busy
+    gate = Polyphony::Event.new
+    serve do |request|
+      request.read
+      gate.await
+      request.respond('good')
+    end
+    client = connect
+    client << "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+    snooze until @server.stats.running == 1
+    client.setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack('ii'))
+    client.close
+    sleep 0.05
+    before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+    sleep 0.4
+    assert_operator Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before, :<, 0.15
+    gate.signal
+  end
+
+  # An answer that cannot be ended resets the connection. Its number belongs to the next one before it is forgotten.
+  def test_the_number_of_a_connection_that_was_reset_is_the_next_one_s
+    gate = Polyphony::Event.new
+    inside = Polyphony::Event.new
+    wait = lambda do |request, _took|
+      next unless request.path == '/bad'
+
+      inside.signal
+      gate.await
+    end
+    serve(access_log: wait) do |request|
+      request.path == '/bad' ? request.send_chunk('x') && raise('bad') : request.respond('good')
+    end
+    old = connect
+    fresh = track(Socket.new(:INET, :STREAM))
+    old << "GET /bad HTTP/1.0\r\n\r\n"
+    inside.await
+    fresh.connect(Socket.sockaddr_in(@server.port, '127.0.0.1'))
+    snooze until @server.connections.size == 2
+    gate.signal
+    snooze until @server.connections.size == 1
+    assert_equal 'good', ask(fresh)
+  end
+
+  # In the lobby, too, whatever has been closed without a word.
+  def test_a_guest_whose_number_is_another_s_changes_nothing_for_him
+    lobby = Lobby.new
+    old, = socket_pair
+    guest = lobby.enter(:old, old.fileno)
+    number = old.fileno
+    old.close
+    pair = socket_pair
+    other, peer = pair.first.fileno == number ? pair : pair.reverse
+    assert_equal number, other.fileno
+    lobby.enter(:other, number)
+    guest.mute
+    guest.leave
+    peer << 'x'
+    assert_equal :other, lobby.take
+  ensure
+    lobby.close
+  end
+
+  # It has the same epoll.
+  def test_what_a_child_closes_is_not_closed_here
+    serve do |request|
+      if request.path == '/fork'
+        pid = fork or exit(0)
+        Process.wait(pid)
+      end
+      request.respond('good')
+    end
+    client = connect
+    other = connect
+    ask(other)
+    2.times { assert_equal 'good', ask(client, "GET /fork HTTP/1.1\r\nHost: a\r\n\r\n") }
+    assert_equal 'good', ask(client)
+    assert_equal 'good', ask(other)
+  end
+
+  def test_who_has_asked_in_time_is_served_however_late_that_is
+    serve(limits: { keep_alive: 0.3, header_time: 0.3 }) do |request|
+      if request.path == '/busy'
+        till = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.6
+        nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < till
+        snooze
+      end
+      request.respond('good')
+    end
+    busy = connect
+    others = Array.new(100) { connect }
+    snooze until @server.connections.size == 101
+    others.each { |client| ask(client) }
+    busy.write_nonblock("GET /busy HTTP/1.1\r\nHost: a\r\n\r\n") # without a switch
+    others.each { |client| client.write_nonblock(ASK) }
+    assert_equal ['good'], [busy, *others].map { |client| answer(client) }.uniq
+  end
+
+  def test_times_may_be_infinite
+    serve(limits: { keep_alive: Float::INFINITY, header_time: Float::INFINITY })
+    client = connect
+    silent = connect
+    ask(client)
+    sleep 0.05
+    assert_equal %w[good good], [ask(client), ask(silent)]
+  end
+
+  # Somebody has kept the fiber of a request that is over.
+  def test_a_fiber_without_work_that_is_woken_by_others_is_still_there_for_work
+    gate = Polyphony::Event.new
+    fiber = nil
+    serve do |request|
+      fiber ||= Fiber.current
+      gate.await if request.path == '/wait'
+      request.respond('good')
+    end
+    client = connect
+    other = connect
+    ask(client)
+    2.times do
+      fiber.schedule(:stray)
+      3.times { snooze }
+    end
+    client << "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n"
+    snooze until @server.stats.running == 1
+    assert_equal 'good', ask(other)
+    gate.signal
+    assert_equal 'good', answer(client)
+  end
+
+  def test_an_error_for_a_request_that_is_over_is_not_the_end_of_the_server
+    fiber = nil
+    serve do |request|
+      fiber = Fiber.current
+      request.respond('good')
+    end
+    client = connect
+    [-> { fiber.raise('too late') }, -> { fiber.stop }].each do |act|
+      ask(client)
+      act.call
+      client.write_nonblock(ASK) # is told of together with it
+      assert_equal 'good', answer(client)
+    end
+    assert_match(/too late/, @log.string)
+  end
+
+  # Who waits is served when there is memory again.
+  def test_without_memory_for_a_fiber_it_is_tried_again
     serve
+    failures = 1
+    server_fiber.define_singleton_method(:spin) do |*arguments, &block|
+      Kernel.raise FiberError, 'no memory' if arguments == [:connection] && (failures -= 1) >= 0
+
+      super(*arguments, &block)
+    end
+    assert_equal 'good', ask(connect)
+    assert_match(/no memory/, @log.string)
+  end
+
+  def test_a_lobby_without_anybody_may_be_moved
+    skip 'objects do not move here' unless GC.respond_to?(:verify_compaction_references)
+
+    serve
+    snooze
+    2.times { GC.verify_compaction_references(toward: :empty, double_heap: false) }
+    clients = Array.new(5) { connect }
+    2.times do
+      clients.each { |client| assert_equal 'good', ask(client) }
+      GC.start(full_mark: false)
+    end
+  end
+
+  def test_the_gc_may_come_at_any_time
+    serve(limits: { header_time: 60 })
     clients = Array.new(4) { connect }
     stress = GC.stress
     GC.stress = true

@@ -321,4 +321,80 @@ class TestHTTPS < Polyphony::TestCase
     @server.stop(within: 30)
     assert_operator clock - began, :<, patient(5)
   end
+
+  # The time of a head begins with it, also where what came last was a body, or as much as is read at once.
+  def test_a_connection_may_rest_for_longer_than_a_head_may_take
+    serve(limits: { header_time: 0.2, keep_alive: 20 }) { |request| request.respond(request.read.bytesize.to_s) }
+    client = tls_client
+    whole = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n".bytesize
+    ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+     "GET / HTTP/1.1\r\nHost: a\r\nX: #{'y' * (4096 - whole)}\r\n\r\n"].each do |request|
+      2.times do
+        client << request
+        nil until client.gets == "\r\n"
+        assert_equal request.start_with?('POST') ? '3' : '0', client.read(1)
+        sleep 0.4
+      end
+    end
+  ensure
+    client&.close
+  end
+
+  # A record that comes in parts, of which the kernel tells twice, is one request.
+  def test_a_record_in_two_parts_does_not_shorten_the_rest
+    serve(limits: { header_time: 0.3, keep_alive: 20 }) do |request|
+      sleep 0.05
+      request.respond('1')
+    end
+    inner, outer = socket_pair
+    socket = tcp
+    spin { loop { outer << socket.readpartial(65_536) } rescue nil } # rubocop:disable Style/RescueModifier
+    spin do
+      loop do
+        bytes = outer.readpartial(65_536)
+        bytes.each_char.each_slice((bytes.bytesize / 3) + 1) { |part| socket << part.join and sleep(0.01) }
+      end
+    rescue EOFError, IOError
+      nil
+    end
+    client = tls_client(inner)
+    2.times do
+      client << "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+      nil until client.gets == "\r\n"
+      assert_equal '1', client.read(1)
+      sleep 0.6
+    end
+  ensure
+    client&.close
+  end
+
+  def test_who_says_nothing_after_the_handshake_has_the_time_of_a_head
+    serve(limits: { header_time: 0.2, keep_alive: 20 })
+    client = tls_client
+    began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    assert_nil client.gets
+    assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - began, :<, 5
+  ensure
+    client&.close
+  end
+
+  # What a header does while it is made into a String is nobody's business, but more is not written than there is room for.
+  def test_a_body_that_grows_while_its_headers_are_made_is_refused
+    serve do |request|
+      body = +'x'
+      value = Object.new
+      value.define_singleton_method(:to_s) { 'v'.tap { body << ('y' * 200_000) } }
+      request.respond(body, 'x' => value)
+    end
+    client = tls_client
+    2.times do
+      client << "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+      assert_equal "HTTP/1.1 500 Internal Server Error\r\n", client.gets
+      nil until client.gets == "\r\n"
+      client.read("Internal Server Error\n".bytesize)
+    end
+    assert_match(/the body has changed/, @log.string)
+  ensure
+    client&.close
+  end
 end

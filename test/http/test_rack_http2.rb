@@ -70,6 +70,21 @@ class TestRackHTTP2 < Polyphony::TestCase
     assert_no_complaint
   end
 
+  # What those of HTTP/1 have asked for is remembered for the next of them.
+  def test_a_host_without_a_port_has_the_port_of_the_scheme_whatever_others_have_said
+    seen = []
+    serve { |env| seen << env.values_at('SERVER_NAME', 'SERVER_PORT'); [200, TEXT.dup, ['ok']] }
+    other = track(TCPSocket.new('127.0.0.1', @server.port))
+    other << "GET / HTTP/1.1\r\nHost: other.example:8123\r\n\r\n"
+    other.gets
+    body_of
+    other << "GET / HTTP/1.1\r\nHost: other.example:8123\r\n\r\n"
+    nil until other.gets == "\r\n"
+    other.read(2)
+    other.gets
+    assert_equal [%w[other.example 8123], %w[test 80], %w[other.example 8123]], seen
+  end
+
   def test_a_client_cannot_make_the_connection_a_secure_one_by_saying_so
     seen = []
     serve { |env| seen << env.values_at('rack.url_scheme', 'HTTPS', 'SERVER_PORT'); [200, TEXT.dup, ['ok']] }

@@ -187,6 +187,12 @@ module Polyphony
         @guest&.mute
       end
 
+      # It has not asked for anything yet, and rests now.
+      # @!visibility private
+      def __not_asked
+        @guest&.not_asked
+      end
+
       # What comes from here on is of no interest to the lobby.
       # @!visibility private
       def __stay

@@ -14,7 +14,9 @@ module Polyphony
       IDLE = 1
       # How many connections a fiber serves before others have their turn.
       TURN = 16
-      private_constant :IDLE, :TURN
+      # How long to wait for memory for a fiber, in seconds.
+      PAUSE = 1
+      private_constant :IDLE, :TURN, :PAUSE
 
       # @param server [Server] whose fiber this is
       def initialize(server)
@@ -25,6 +27,7 @@ module Polyphony
         @storage = RUBY_VERSION < '3.2' ? @parent.__storage : @parent.storage # as its children have it, too
         @idle = []     # WaitLists of fibers without work, the last one to have had some at the end
         @called = nil  # who was told that there is work, and has not begun
+        @dismissed = false
         @parent.spin(:lobby) { look_out }
       end
 
@@ -37,6 +40,13 @@ module Polyphony
 
       # @return [Hash, nil] fiber storage that every fiber of the crew begins with
       attr_reader :storage
+
+      # Nobody is called any more: all are about to be stopped.
+      # @return [nil]
+      def dismiss
+        @dismissed = true
+        nil
+      end
 
       # @return [nil]
       def close
@@ -57,8 +67,10 @@ module Polyphony
 
       # Whoever begins to wait meanwhile has at least as long as the shorter of the limits.
       def patience
+        return PAUSE if @lobby.ready? && !@called # there was nobody to call
+
         time = [@lobby.patience(@limits.header_time, @limits.keep_alive), @limits.header_time, @limits.keep_alive].compact.min
-        time && (time + 0.001)
+        time + 0.001 if time.finite?
       end
 
       # Those who have said nothing for too long.
@@ -70,11 +82,10 @@ module Polyphony
 
       # There is more to do than whoever calls this can. Once is enough: who comes calls the next.
       def call_for_help
-        return if @called
+        return if @called || @dismissed
 
-        if (@called = @idle.pop) then @called.wake
-        else hire
-        end
+        nil until (desk = @idle.pop).nil? || desk.wake # somebody else may have woken its fiber
+        desk ? @called = desk : hire
       end
 
       # If there is no memory for another fiber, those who are there have to do.
@@ -93,9 +104,12 @@ module Polyphony
 
           @idle << desk
         end while desk.park(IDLE)
+      rescue StandardError => e # of somebody who knows the fiber from a request that is over
+        @server.log.error(e, 'a fiber for connections')
       ensure
         @called = nil if @called.equal?(desk)
         @idle.delete(desk)
+        call_for_help if @lobby.ready?
       end
 
       # Until nobody has anything to say.

@@ -70,11 +70,12 @@ module Polyphony
       def await_bytes
         return true unless @buffer.empty?
 
-        @drained = false if @idle # it was said that something has come
+        told = @idle # it was said that something has come
+        @drained = false if told
         @idle = true
         came = receive_at_once
         if came == false
-          return let_go if @connection.__may_rest?
+          return let_go if (@plain || !told) && @connection.__may_rest?
 
           came = receive_later
         end
@@ -190,7 +191,10 @@ module Polyphony
       def break_off(reset)
         @broken = true
         @parser.close
-        @transport.reset if reset
+        return unless reset
+
+        @connection.__stay # the number of what is closed may soon be another's
+        @transport.reset
       end
 
       # Leaves HTTP.
@@ -338,8 +342,8 @@ module Polyphony
 
       # --- heads --------------------------------------------------------------------------------
 
-      # Who got less than was asked for has got all; of TLS that cannot be known. What has come of a record there has to be
-      # waited for: nothing says when the rest is there.
+      # Who got less than was asked for has got all; of TLS that cannot be known. Whoever has sent a part of a record there, or
+      # one that is no data, is waited for in a fiber, so that his time is not renewed with each piece.
       # @return [Object] nil if the client is done; false if nothing is there
       def receive_at_once
         if @plain
@@ -352,7 +356,7 @@ module Polyphony
         return false if @drained && !@transport.pending?
 
         @drained = true
-        @transport.fill(@buffer, @limits.header_time) || nil
+        @transport.fill(@buffer, 0)
       end
 
       # @return [Object] nil if the client is done; false when the time is over
@@ -366,6 +370,7 @@ module Polyphony
       # Whoever waits needs no memory for what will come.
       # @return [nil]
       def let_go
+        @connection.__not_asked unless @patience == @keep_alive
         @buffer.clear
         nil
       end

@@ -216,6 +216,7 @@ module Polyphony
         suspend
       ensure
         @listeners.each { |listener| listener.close unless listener.socket.closed? }
+        @crew&.dismiss
         Fiber.current.shutdown_all_children
         @connections.keys.each { |connection| forget(connection) } # those without a fiber
         @crew&.close

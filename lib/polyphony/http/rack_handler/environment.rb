@@ -77,6 +77,8 @@ module Polyphony
           env = base.template.env.dup
           env['REMOTE_ADDR'] = base.address
           env['REMOTE_PORT'] = base.port if base.port
+          env['SERVER_NAME'] = 'localhost' # what is there is what the last request of HTTP/1 said
+          env['SERVER_PORT'] = base.template.default_port
           request.__fill_env(env)
           env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
           env['rack.response_finished'] = []
