@@ -19,15 +19,20 @@ struct head {
   uint32_t length;
   uint32_t sent;                        /* bytes of the body of a plain answer, and its status; see http1_head_answered */
   int status;
-  VALUE env;                            /* of Rack, or nil */
+  VALUE env, request;                   /* of Rack, and whose it is; or nil */
   char bytes[];                         /* then the list of fields */
 };
 
-static void head_mark(void *ptr) { rb_gc_mark_movable(((struct head *)ptr)->env); }
+static void head_mark(void *ptr) {
+  struct head *head = ptr;
+  rb_gc_mark_movable(head->env);
+  rb_gc_mark_movable(head->request);
+}
 
 static void head_compact(void *ptr) {
   struct head *head = ptr;
   head->env = rb_gc_location(head->env);
+  head->request = rb_gc_location(head->request);
 }
 
 static size_t head_memsize(const void *ptr) {
@@ -51,7 +56,7 @@ VALUE http1_head_new(const struct http1_head *parsed, const char *base) {
   head->head.limits = NULL;
   head->length = parsed->fields.pos;
   head->sent = head->status = 0;
-  head->env = Qnil;
+  head->env = head->request = Qnil;
   memcpy(head->bytes, base, head->length);
   head->head.fields.list = (struct http1_field *)(head->bytes + bytes);
   if (list) memcpy(head->head.fields.list, parsed->fields.list, list);
@@ -245,7 +250,7 @@ static void fill_fields(const struct head *head, VALUE env) {
 
 /* RackHandler::Environment::Base, of a connection, and its Template, which all connections share as long as they can: a thousand of
  * them would not fit into the processor's cache. */
-enum base { BASE_TEMPLATE, BASE_ADDRESS, BASE_PORT, BASE_HIJACK, BASE_OWNER };
+enum base { BASE_TEMPLATE, BASE_ADDRESS, BASE_PORT, BASE_OWNER };
 enum template { TEMPLATE_ENV, TEMPLATE_DEFAULT_PORT, TEMPLATE_HOST, TEMPLATE_ADDRESS };
 
 /* The port is all digits, behind a colon; an address with colons stands in [ ]. */
@@ -307,6 +312,7 @@ static VALUE make_env(VALUE self, struct head *head, VALUE base, VALUE request) 
   VALUE env = env_for(head, base);
 
   RB_OBJ_WRITE(self, &head->env, env);
+  RB_OBJ_WRITE(self, &head->request, request);
   if (head->head.verb != HTTP1_VERB_GET) rb_hash_aset(env, key_method, verbs[head->head.verb]);
   rb_hash_aset(env, key_path, path_of(head));
   rb_hash_aset(env, key_uri, Head_target(self));
@@ -315,7 +321,7 @@ static VALUE make_env(VALUE self, struct head *head, VALUE base, VALUE request) 
   fill_fields(head, env);
   rb_hash_aset(env, key_finished, rb_ary_new());
   rb_hash_aset(env, key_request, request);
-  rb_hash_aset(env, key_hijack, RSTRUCT_GET(base, BASE_HIJACK));
+  rb_hash_aset(env, key_hijack, self);
   return env;
 }
 
@@ -327,6 +333,14 @@ static VALUE Head_make_env(VALUE self, VALUE base, VALUE request) {
 
 /* The one that was made, or nil. */
 static VALUE Head_env(VALUE self) { return head_of(self)->env; }
+
+/* A head is the rack.hijack of its env: it is there for each request, and an object more would cost as much as the parsing. */
+static VALUE Head_call(VALUE self) {
+  VALUE request = head_of(self)->request;
+
+  if (NIL_P(request)) rb_raise(rb_eRuntimeError, "there is no env of this request");
+  return rb_funcallv(request, rb_intern("__rack_hijack"), 0, NULL);
+}
 
 /* It names a host, and no other protocol, and brings no body along: then there is nothing to add. */
 static bool usual_p(const struct http1_head *head) {
@@ -464,6 +478,7 @@ void Init_http1_head(void) {
   rb_define_method(cHead, "[]", Head_field, 1);
   rb_define_method(cHead, "make_env", Head_make_env, 2);
   rb_define_method(cHead, "env", Head_env, 0);
+  rb_define_method(cHead, "call", Head_call, 0);
   rb_define_singleton_method(mHTTP, "__env", HTTP_s_env, 2);
   rb_define_method(cHead, "status", Head_status, 0);
   rb_define_method(cHead, "sent", Head_sent, 0);

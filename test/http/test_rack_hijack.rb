@@ -57,6 +57,26 @@ class TestRackHijack < Polyphony::TestCase
     assert_no_complaint
   end
 
+  def test_a_request_that_was_answered_cannot_take_the_next_ones_connection
+    late = nil
+    errors = []
+    serve(lint: false) do |env|
+      begin
+        late&.call
+      rescue Polyphony::HTTP::BadResponse => e
+        errors << e.message
+      end
+      late = env['rack.hijack']
+      [200, { 'content-type' => 'text/plain' }, ['good']]
+    end
+    here = client
+    2.times do
+      here.send(ASK)
+      here.socket.readpartial(1_000)
+    end
+    assert_equal ['the answer has begun, so the connection cannot be taken over'], errors
+  end
+
   def test_lint_has_nothing_against_it
     serve do |env|
       io = env['rack.hijack'].call

@@ -200,12 +200,6 @@ module Polyphony
         @guest = nil
       end
 
-      # @return [Request, nil] the one that is being handled, in HTTP/1
-      # @!visibility private
-      def __request
-        @protocol.request
-      end
-
       # Goes on with another protocol.
       # @!visibility private
       def __switch(protocol)

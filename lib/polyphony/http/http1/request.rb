@@ -109,6 +109,13 @@ module Polyphony
           self
         end
 
+        # +rack.hijack+ was called.
+        # @return [IO]
+        # @!visibility private
+        def __rack_hijack
+          connection.app_data.hijack.call(self)
+        end
+
         # @!visibility private
         def __plain(status, headers, body, rack2)
           return super if @body || @state != :idle

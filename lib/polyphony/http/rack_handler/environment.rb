@@ -21,9 +21,9 @@ module Polyphony
 
         # What the env of every request begins with, for the host and the address that were last seen. Read and changed by Head#make_env.
         Template = Struct.new(:env, :default_port, :host, :address)
-        # What is the same for all requests of a connection, which can be served by several applications. The first five are
+        # What is the same for all requests of a connection, which can be served by several applications. The first four are
         # read by Head#make_env and HTTP.__env; +owner+ is the Environment, or nil if HTTP.__env is not to make what it takes for all.
-        Base = Struct.new(:template, :address, :port, :hijack, :owner, :maker, :http2)
+        Base = Struct.new(:template, :address, :port, :owner, :maker, :http2, :hijack)
 
         # @param rack2 [Boolean]
         # @param rewindable [Boolean]
@@ -49,8 +49,11 @@ module Polyphony
         def for(request)
           connection = request.connection
           base = connection.app_data
-          base = connection.app_data = base_for(connection, request.version == '2') unless base.is_a?(Base) && base.maker.equal?(self)
           head = request.__head
+          http2 = head.nil?
+          # A connection may begin with HTTP/1 and go on with HTTP/2.
+          fits = base.is_a?(Base) && base.maker.equal?(self) && base.http2 == http2
+          base = connection.app_data = base_for(connection, http2) unless fits
           env = head ? head.make_env(base, request) : http2_env(request, base)
           without_host(env, connection) unless env.key?('HTTP_HOST')
           env['rack.input'] = @input_class.new(request) if request.__body
@@ -68,8 +71,8 @@ module Polyphony
         # The scheme is that of the connection: in HTTP/2 a client can name any.
         def base_for(connection, http2)
           base = Base.new(@templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
-                          connection.peer_port&.to_s.freeze, nil, @early_hints == true ? nil : self, self, http2)
-          base.hijack = Hijack.new(connection) unless http2
+                          connection.peer_port&.to_s.freeze, @early_hints == true ? nil : self, self, http2)
+          base.hijack = Hijack.new unless http2
           base
         end
 

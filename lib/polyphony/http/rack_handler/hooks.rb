@@ -26,19 +26,19 @@ module Polyphony
         end
       end
 
-      # +rack.hijack+ of the requests of a connection: hands it out, to the one that is in progress.
+      # Hands out the connection, to the request that asks for it (+rack.hijack+).
       class Hijack
-        # @param connection [Connection]
-        def initialize(connection)
-          @connection = connection
-        end
-
         # The socket itself, if nothing was read from it that is not ours, and if it is a socket. Else one that
-        # does what the other would.
+        # does what the other would. It is also what +rack.hijack_io+ says.
+        # @param request [HTTP1::Request]
         # @return [IO] for the caller to close
         # @raise [BadResponse] if the request has been answered
-        def call
-          @io ||= take
+        def call(request)
+          return @io if request.equal?(@request)
+
+          @io = request.__head.env['rack.hijack_io'] = carry(request.hijack)
+          @request = request
+          @io
         end
 
         # Waits until what we carry has been carried.
@@ -48,11 +48,6 @@ module Polyphony
         end
 
         private
-
-        def take
-          request = @connection.__request or raise BadResponse, 'the request is over, so the connection cannot be taken over'
-          request.__head.env['rack.hijack_io'] = carry(request.hijack)
-        end
 
         def carry(stream)
           socket = stream.detach
