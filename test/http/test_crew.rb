@@ -151,6 +151,42 @@ class TestHTTPCrew < Polyphony::TestCase
     Fiber[:started] = nil
   end
 
+  # What is equal is still another's, who may change it later.
+  def test_a_value_in_the_storage_that_is_only_equal_stays_with_its_connection
+    Fiber[:list] = list = []
+    seen = nil
+    serve do |request|
+      seen = [Fiber.current, Fiber[:list]]
+      Fiber[:list] = [] if request.path == '/own'
+      request.respond('good')
+    end
+    ask(connect, "GET /own HTTP/1.1\r\nHost: a\r\n\r\n")
+    fiber = seen.first
+    ask(connect)
+    refute_same fiber, seen.first
+    assert_same list, seen.last
+  ensure
+    Fiber[:list] = nil
+  end
+
+  def test_who_takes_out_of_the_storage_what_he_put_there_leaves_nothing
+    [nil, :with].each do |value|
+      Fiber[:started] = value
+      fibers = []
+      serve do |request|
+        fibers << Fiber.current
+        Fiber[:mine] = 1
+        Fiber[:mine] = nil
+        request.respond('good')
+      end
+      5.times { ask(connect) }
+      assert_equal 1, fibers.uniq.size, value.inspect
+      @server.stop(within: 0)
+    end
+  ensure
+    Fiber[:started] = nil
+  end
+
   def test_requests_that_come_together_are_all_answered
     serve { |request| request.respond(request.path) }
     client = connect
