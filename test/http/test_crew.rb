@@ -489,6 +489,30 @@ class TestHTTPCrew < Polyphony::TestCase
     assert_match(/no memory/, @log.string)
   end
 
+  # Whoever ends may have to hire another, who must not inherit what a handler has left.
+  def test_who_is_hired_by_a_fiber_that_ends_begins_without_its_storage
+    Fiber[:started] = :with
+    seen, hired = [], 0
+    serve do |request|
+      seen << [Fiber.current, Fiber[:started], Fiber[:mine]]
+      Fiber[:started] = Fiber[:mine] = 1
+      request.respond('good')
+    end
+    server_fiber.define_singleton_method(:spin) do |*arguments, &block|
+      Kernel.raise FiberError, 'no memory' if arguments == [:connection] && (hired += 1) == 2
+
+      super(*arguments, &block)
+    end
+    clients = Array.new(2) { connect }
+    snooze until @server.connections.size == 2
+    clients.each { |client| client.write_nonblock("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") }
+    clients.each { |client| assert_equal 'good', answer(client) }
+    assert_equal [3, 2], [hired, seen.map(&:first).uniq.size]
+    assert_equal [[:with, nil]] * 2, seen.map { |one| one.drop(1) }
+  ensure
+    Fiber[:started] = nil
+  end
+
   def test_a_lobby_without_anybody_may_be_moved
     skip 'objects do not move here' unless GC.respond_to?(:verify_compaction_references)
 
