@@ -243,12 +243,36 @@ ATTRIBUTE(deadline)
 ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
 
-static bool same_storage_p(VALUE fiber, VALUE storage) {
-#ifdef HAVE_RB_FIBER_NEW_STORAGE        /* then Ruby has it */
-  return RTEST(rb_equal(rb_funcall(fiber, rb_intern("storage"), 0), storage));
+static VALUE storage_of(VALUE fiber) {
+#ifdef HAVE_RB_FIBER_NEW_STORAGE        /* then Ruby has it, and gives a copy */
+  return rb_funcall(fiber, rb_intern("storage"), 0);
 #else
-  return get(fiber)->storage == storage;
+  return get(fiber)->storage;
 #endif
+}
+
+static long storage_size(VALUE storage) { return NIL_P(storage) ? 0 : (long)RHASH_SIZE(storage); }
+
+struct storage_comparison {
+  VALUE other;
+  bool same;
+};
+
+static int compare_value(VALUE key, VALUE value, VALUE argument) {
+  struct storage_comparison *comparison = (struct storage_comparison *)argument;
+
+  comparison->same = rb_hash_lookup2(comparison->other, key, Qundef) == value;
+  return comparison->same ? ST_CONTINUE : ST_STOP;
+}
+
+/* The very same values: one that is only equal is another's, who may change it later; and == may be anybody's code. */
+static bool same_storage_p(VALUE one, VALUE other) {
+  struct storage_comparison comparison = { other, true };
+
+  if (one == other) return true;
+  if (storage_size(one) != storage_size(other)) return false;
+  if (storage_size(one)) rb_hash_foreach(one, compare_value, (VALUE)&comparison);
+  return comparison.same;
 }
 
 /* Polyphony.__as_new?(storage): whether those for whom the current fiber has run have left nothing behind that the next
@@ -261,7 +285,7 @@ static VALUE Words_as_new_p(VALUE self, VALUE storage) {
               (!NIL_P(fiber->monitors) && RARRAY_LEN(fiber->monitors));
 
   if (left || RARRAY_LEN(rb_funcallv(rb_thread_current(), id_keys, 0, NULL))) return Qfalse;
-  return same_storage_p(current, storage) ? Qtrue : Qfalse;
+  return same_storage_p(storage_of(current), storage) ? Qtrue : Qfalse;
 }
 
 static VALUE Fiber_shift_exception(VALUE self) {

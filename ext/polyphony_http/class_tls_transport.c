@@ -22,7 +22,7 @@ static struct {
   int (*write)(void *ssl, const void *bytes, int count);
   int (*pending)(const void *ssl);
   int (*error_of)(const void *ssl, int result);
-  unsigned long (*last_error)(void);
+  unsigned long (*first_error)(void);
   const char *(*reason)(unsigned long error);
   void (*clear_errors)(void);
   bool all;                                    /* were found */
@@ -46,7 +46,7 @@ static VALUE HTTP_s_openssl(VALUE self, VALUE path) {
   openssl.write = (int (*)(void *, const void *, int))find(library, "SSL_write");
   openssl.pending = (int (*)(const void *))find(library, "SSL_pending");
   openssl.error_of = (int (*)(const void *, int))find(library, "SSL_get_error");
-  openssl.last_error = (unsigned long (*)(void))find(library, "ERR_peek_last_error");
+  openssl.first_error = (unsigned long (*)(void))find(library, "ERR_peek_error");
   openssl.reason = (const char *(*)(unsigned long))find(library, "ERR_reason_error_string");
   openssl.clear_errors = (void (*)(void))find(library, "ERR_clear_error");
   dlclose(library);                             /* one reference less; Ruby has it open */
@@ -67,11 +67,12 @@ static VALUE HTTP_s_fair_reads(VALUE self, VALUE context) {
   return Qtrue;
 }
 
-/* As Ruby's openssl says it. */
+/* As Ruby's openssl says it, but with the first error, by which SSL_get_error goes, too. Since OpenSSL 3.2 others follow
+ * that tell nothing, as that the alert about it could not be written. */
 NORETURN(static void raise_error(void));
 
 static void raise_error(void) {
-  const char *reason = openssl.reason(openssl.last_error());
+  const char *reason = openssl.reason(openssl.first_error());
 
   openssl.clear_errors();
   rb_raise(rb_path2class("OpenSSL::SSL::SSLError"), "SSL_read: %s", reason ? reason : "unknown error");

@@ -151,6 +151,42 @@ class TestHTTPCrew < Polyphony::TestCase
     Fiber[:started] = nil
   end
 
+  # What is equal is still another's, who may change it later.
+  def test_a_value_in_the_storage_that_is_only_equal_stays_with_its_connection
+    Fiber[:list] = list = []
+    seen = nil
+    serve do |request|
+      seen = [Fiber.current, Fiber[:list]]
+      Fiber[:list] = [] if request.path == '/own'
+      request.respond('good')
+    end
+    ask(connect, "GET /own HTTP/1.1\r\nHost: a\r\n\r\n")
+    fiber = seen.first
+    ask(connect)
+    refute_same fiber, seen.first
+    assert_same list, seen.last
+  ensure
+    Fiber[:list] = nil
+  end
+
+  def test_who_takes_out_of_the_storage_what_he_put_there_leaves_nothing
+    [nil, :with].each do |value|
+      Fiber[:started] = value
+      fibers = []
+      serve do |request|
+        fibers << Fiber.current
+        Fiber[:mine] = 1
+        Fiber[:mine] = nil
+        request.respond('good')
+      end
+      5.times { ask(connect) }
+      assert_equal 1, fibers.uniq.size, value.inspect
+      @server.stop(within: 0)
+    end
+  ensure
+    Fiber[:started] = nil
+  end
+
   def test_requests_that_come_together_are_all_answered
     serve { |request| request.respond(request.path) }
     client = connect
@@ -451,6 +487,30 @@ class TestHTTPCrew < Polyphony::TestCase
     end
     assert_equal 'good', ask(connect)
     assert_match(/no memory/, @log.string)
+  end
+
+  # Whoever ends may have to hire another, who must not inherit what a handler has left.
+  def test_who_is_hired_by_a_fiber_that_ends_begins_without_its_storage
+    Fiber[:started] = :with
+    seen, hired = [], 0
+    serve do |request|
+      seen << [Fiber.current, Fiber[:started], Fiber[:mine]]
+      Fiber[:started] = Fiber[:mine] = 1
+      request.respond('good')
+    end
+    server_fiber.define_singleton_method(:spin) do |*arguments, &block|
+      Kernel.raise FiberError, 'no memory' if arguments == [:connection] && (hired += 1) == 2
+
+      super(*arguments, &block)
+    end
+    clients = Array.new(2) { connect }
+    snooze until @server.connections.size == 2
+    clients.each { |client| client.write_nonblock("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") }
+    clients.each { |client| assert_equal 'good', answer(client) }
+    assert_equal [3, 2], [hired, seen.map(&:first).uniq.size]
+    assert_equal [[:with, nil]] * 2, seen.map { |one| one.drop(1) }
+  ensure
+    Fiber[:started] = nil
   end
 
   def test_a_lobby_without_anybody_may_be_moved

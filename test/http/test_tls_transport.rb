@@ -117,14 +117,28 @@ class TestHTTPTLSTransport < Polyphony::TestCase
   TCP_CLOSE = 7
 
   # The end comes first, and then OpenSSL cannot even tell the client that it is none: newer versions report only that.
-  def test_an_end_without_a_good_bye_is_none_either_if_we_said_something_after_it
+  # @return [TLSTransport]
+  def abandoned
     transport, client = pair
     transport.write('x')
     client.sysread(1) # and the tickets: to close with something unread would be a reset
     client.io.close
     transport.write('y')
     sleep 0.01 until transport.socket.getsockopt(:TCP, :INFO).data.getbyte(0) == TCP_CLOSE
+    transport
+  end
+
+  def test_an_end_without_a_good_bye_is_none_either_if_we_said_something_after_it
+    transport = abandoned
     assert_raises(HTTP::ClientGone) { transport.fill(buffer, 10) }
+    assert_empty @peer.refusals
+  end
+
+  def test_the_short_way_for_requests_tells_such_an_end_from_broken_tls
+    transport = abandoned
+    parser = HTTP::HTTP1.const_get(:Parser).new(@peer.limits)
+    error = assert_raises(OpenSSL::SSL::SSLError) { parser.request(nil, transport.socket, transport.io, buffer) }
+    assert_raises(HTTP::ClientGone) { transport.gone(error) }
     assert_empty @peer.refusals
   end
 

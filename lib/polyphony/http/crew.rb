@@ -109,7 +109,16 @@ module Polyphony
       ensure
         @called = nil if @called.equal?(desk)
         @idle.delete(desk)
-        call_for_help if @lobby.ready?
+        if @lobby.ready?
+          forget_storage
+          call_for_help
+        end
+      end
+
+      # Who is hired from here inherits it.
+      def forget_storage
+        started = @storage || {}
+        { **(Fiber.current.storage || {}), **started }.each_key { |key| Fiber[key] = started[key] }
       end
 
       # Until nobody has anything to say.
