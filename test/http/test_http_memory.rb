@@ -17,7 +17,7 @@ class TestHTTPMemory < Polyphony::TestCase
     before = [GC.auto_compact, GC.stress]
     holes = Array.new(20_000) { +'' }
     arguments = yield
-    GC.auto_compact = true
+    Polyphony::GCPressure.move_objects_from_now_on
     holes.clear
     GC.stress = true
     receiver.__send__(method, *arguments)

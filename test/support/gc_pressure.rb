@@ -24,9 +24,16 @@ module Polyphony
         end
       end
 
+      # Has each collection move objects. One that has begun already has to end before: Ruby 3.1 moves objects at its end, too, and
+      # as it has not noted which ones must stay where they are, it moves all, the main Ractor for instance ("try to mark T_NONE").
+      def move_objects_from_now_on
+        GC.start
+        GC.auto_compact = true
+      end
+
       # From another thread, so that objects move while fibers of this one wait in an operation.
       def move_objects_all_the_time
-        GC.auto_compact = true
+        move_objects_from_now_on
         Thread.new do
           Thread.current.name = 'compactor'
           loop do
