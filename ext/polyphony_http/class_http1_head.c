@@ -8,7 +8,7 @@ static VALUE cHead;
 static VALUE verbs[HTTP1_VERBS];        /* frozen Strings; registered */
 static VALUE names[HTTP1_NAMES];
 static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
-static VALUE empty_string, http_1_0, http_1_1, version_1_0, version_1_1;
+static VALUE http_1_0, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
 static VALUE key_finished, key_request, key_hijack, key_address, key_port, localhost;
 static ID id_http1, id_head, id_state, id_connection, id_app_data;
@@ -379,11 +379,7 @@ static VALUE Head_path(VALUE self) { return path_of(head_of(self)); }
 static VALUE Head_asterisk_p(VALUE self) { return head_of(self)->head.asterisk ? Qtrue : Qfalse; }
 static VALUE Head_upgrade_p(VALUE self) { return head_of(self)->head.upgrade ? Qtrue : Qfalse; }
 
-/* Whether it brings no body along, and asks neither for another protocol nor for nothing in particular. */
-static VALUE Head_plain_p(VALUE self) {
-  const struct http1_head *head = &head_of(self)->head;
-  return head->upgrade || head->asterisk || head->framing != HTTP1_NO_BODY ? Qfalse : Qtrue;
-}
+static VALUE Head_plain_p(VALUE self) { return http1_plain_p(&head_of(self)->head) ? Qtrue : Qfalse; }
 
 static VALUE Head_query(VALUE self) {
   struct head *head = head_of(self);
@@ -434,9 +430,7 @@ static void make_literals(void) {
     names[i] = literal(http1_names[i]);
     keys[i] = env_key(http1_names[i]);
   }
-  empty_string = literal("");
   http_1_0 = literal("HTTP/1.0");
-  http_1_1 = literal("HTTP/1.1");
   version_1_0 = literal("1.0");
   version_1_1 = literal("1.1");
   key_method = literal("REQUEST_METHOD");

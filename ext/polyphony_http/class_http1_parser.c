@@ -196,10 +196,6 @@ static VALUE Parser_head(VALUE self, VALUE buffer) {
 #define SHORT_HEAD 4096
 #define SHORT_FIELDS 128
 
-static bool plain_p(const struct http1_head *head) {
-  return !head->upgrade && !head->asterisk && head->framing == HTTP1_NO_BODY;
-}
-
 /* Where they are parsed: the same place for all connections, so that it is in the processor's cache. */
 static struct http1_field short_fields[SHORT_FIELDS]; /* as many as the limit allows, see below */
 
@@ -227,7 +223,7 @@ static VALUE Parser_request(VALUE self, VALUE http1, VALUE socket, VALUE tls, VA
   if (count <= 0) return Qnil;
   http1_head_begin(&head);
   enum http1_result result = http1_head_parse(&head, bytes, (size_t)count);
-  if (result != HTTP1_DONE || head.fields.pos != count || !plain_p(&head)) {
+  if (result != HTTP1_DONE || head.fields.pos != count || !http1_plain_p(&head)) {
     rb_str_cat(buffer, bytes, count);
     return Qnil;
   }

@@ -14,6 +14,10 @@ void Init_http1_response(void);
 /* A copy of what was parsed, which lives as long as somebody asks for it. */
 VALUE http1_head_new(const struct http1_head *head, const char *base);
 enum http1_verb http1_head_verb(VALUE head);
+/* Whether a request brings no body along, and asks neither for another protocol nor for nothing in particular. */
+static inline bool http1_plain_p(const struct http1_head *head) {
+  return !head->upgrade && !head->asterisk && head->framing == HTTP1_NO_BODY;
+}
 /* An HTTP1::Request without a body. */
 VALUE http1_request_new(VALUE http1, VALUE head);
 /* The plain answer that was noted: its status, and the size of its body; 0 if there was none, or it is no Head. */

@@ -298,11 +298,7 @@ module Polyphony
       def follow(request, body = false)
         return false if @gone_over || @broken || @readers > 0 # who reads on must not get what comes next
         return close_gently unless request.__state == :done
-        return skip_body if body && @parser.body?
-        return end_connection unless @parser.keep_alive?
-
-        @patience = @keep_alive
-        true
+        body && @parser.body? ? skip_body : again?
       end
 
       # What brings a body along, asks for another protocol, or for nothing in particular.
