@@ -8,7 +8,7 @@ static VALUE cHead;
 static VALUE verbs[HTTP1_VERBS];        /* frozen Strings; registered */
 static VALUE names[HTTP1_NAMES];
 static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
-static VALUE http_1_0, version_1_0, version_1_1;
+static VALUE http_1_0, http_2, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
 static VALUE key_finished, key_request, key_hijack, key_address, key_port, localhost;
 static ID id_http1, id_head, id_state, id_connection, id_app_data;
@@ -214,23 +214,26 @@ static bool underscore_p(const struct http1_field *field, const char *base) {
 
 /* X_Forwarded_For has the same key as X-Forwarded-For, which a proxy in front of us may have set or
  * removed: what is spelled with a dash wins, and what frames or routes a message has no second spelling. */
+static bool one_spelling_p(const char *name, size_t length) {
+  char dashed[64];
+
+  if (length > sizeof(dashed)) return true;
+  for (size_t i = 0; i < length; i++) dashed[i] = name[i] == '_' ? '-' : name[i];
+  uint32_t known = http1_name_find(dashed, length);
+  return known && !http1_trailer_p(&(struct http1_field){ .known = known });
+}
+
+static void fill_second(VALUE env, VALUE key, VALUE value) {
+  if (rb_hash_lookup2(env, key, Qundef) == Qundef) rb_hash_aset(env, key, value);
+}
+
 static void fill_underscored(const struct head *head, VALUE env) {
   const struct http1_fields *fields = &head->head.fields;
 
   for (uint32_t i = 0; i < fields->count; i++) {
     const struct http1_field *field = &fields->list[i];
-    if (!underscore_p(field, head->bytes)) continue;
-    char dashed[64];
-    if (field->name.length > sizeof(dashed)) continue;
-    for (uint32_t j = 0; j < field->name.length; j++) {
-      char c = head->bytes[field->name.at + j];
-      dashed[j] = c == '_' ? '-' : c;
-    }
-    uint32_t known = http1_name_find(dashed, field->name.length);
-    if (known && !http1_trailer_p(&(struct http1_field){ .known = known })) continue;
-    VALUE key = key_of(field, head->bytes);
-    if (rb_hash_lookup2(env, key, Qundef) == Qundef)
-      rb_hash_aset(env, key, string_at(head->bytes, field->value));
+    if (!underscore_p(field, head->bytes) || one_spelling_p(head->bytes + field->name.at, field->name.length)) continue;
+    fill_second(env, key_of(field, head->bytes), string_at(head->bytes, field->value));
   }
 }
 
@@ -322,6 +325,82 @@ static VALUE make_env(VALUE self, struct head *head, VALUE base, VALUE request) 
   rb_hash_aset(env, key_finished, rb_ary_new());
   rb_hash_aset(env, key_request, request);
   rb_hash_aset(env, key_hijack, self);
+  return env;
+}
+
+/* ---- the same for HTTP/2 -------------------------------------------------------------------------- */
+
+static bool underscored_p(VALUE name) { return memchr(RSTRING_PTR(name), '_', (size_t)RSTRING_LEN(name)); }
+
+static VALUE header_key(VALUE name) {
+  const char *text = RSTRING_PTR(name);
+  size_t length = (size_t)RSTRING_LEN(name);
+  uint32_t known = http1_name_find(text, length);
+
+  return known ? keys[known] : folded(text, length, "HTTP_", env_letter);
+}
+
+struct filling {
+  VALUE env;
+  bool underscores;
+};
+
+/* Names are lower-case here. */
+static int fill_header(VALUE name, VALUE value, VALUE argument) {
+  struct filling *filling = (struct filling *)argument;
+
+  Check_Type(name, T_STRING);
+  if (underscored_p(name)) filling->underscores = true;
+  else if (!same_p(name, "proxy", 5)) rb_hash_aset(filling->env, header_key(name), value);
+  return ST_CONTINUE;
+}
+
+static int fill_second_header(VALUE name, VALUE value, VALUE env) {
+  if (underscored_p(name) && !one_spelling_p(RSTRING_PTR(name), (size_t)RSTRING_LEN(name)))
+    fill_second(env, header_key(name), value);
+  return ST_CONTINUE;
+}
+
+static void fill_target(VALUE env, VALUE target) {
+  Check_Type(target, T_STRING);
+  const char *text = RSTRING_PTR(target), *end = text + RSTRING_LEN(target);
+  const char *cut = memchr(text, '?', (size_t)(end - text));
+
+  rb_hash_aset(env, key_uri, target);
+  rb_hash_aset(env, key_path, rb_str_new(text, (cut ? cut : end) - text));
+  if (cut) rb_hash_aset(env, key_query, rb_str_new(cut + 1, end - cut - 1));
+  RB_GC_GUARD(target);                  /* text */
+}
+
+/* The host was checked. What the template says is what the last request of HTTP/1 said. */
+static void fill_server(VALUE env, VALUE headers, VALUE default_port) {
+  VALUE host = rb_hash_lookup(headers, names[HTTP1_NAME_HOST]);
+  const char *text = NIL_P(host) ? "" : StringValuePtr(host);
+
+  set_server(env, text, text + (NIL_P(host) ? 0 : RSTRING_LEN(host)), default_port);
+  RB_GC_GUARD(host);                    /* text */
+}
+
+/* __http2_env(base, request, verb, target, headers) => Hash */
+static VALUE HTTP_s_http2_env(VALUE self, VALUE base, VALUE request, VALUE verb, VALUE target, VALUE headers) {
+  Check_Type(base, T_STRUCT);
+  Check_Type(headers, T_HASH);
+  VALUE template = RSTRUCT_GET(base, BASE_TEMPLATE);
+  Check_Type(template, T_STRUCT);
+  VALUE env = RSTRUCT_GET(template, TEMPLATE_ENV);
+  Check_Type(env, T_HASH);
+  struct filling filling = { env = rb_hash_dup(env), false };
+
+  rb_hash_aset(env, key_method, verb);
+  rb_hash_aset(env, key_protocol, http_2);
+  rb_hash_aset(env, key_address, RSTRUCT_GET(base, BASE_ADDRESS));
+  if (!NIL_P(RSTRUCT_GET(base, BASE_PORT))) rb_hash_aset(env, key_port, RSTRUCT_GET(base, BASE_PORT));
+  fill_target(env, target);
+  fill_server(env, headers, RSTRUCT_GET(template, TEMPLATE_DEFAULT_PORT));
+  rb_hash_foreach(headers, fill_header, (VALUE)&filling);
+  if (filling.underscores) rb_hash_foreach(headers, fill_second_header, env);
+  rb_hash_aset(env, key_finished, rb_ary_new());
+  rb_hash_aset(env, key_request, request);
   return env;
 }
 
@@ -431,6 +510,7 @@ static void make_literals(void) {
     keys[i] = env_key(http1_names[i]);
   }
   http_1_0 = literal("HTTP/1.0");
+  http_2 = literal("HTTP/2");
   version_1_0 = literal("1.0");
   version_1_1 = literal("1.1");
   key_method = literal("REQUEST_METHOD");
@@ -474,6 +554,7 @@ void Init_http1_head(void) {
   rb_define_method(cHead, "env", Head_env, 0);
   rb_define_method(cHead, "call", Head_call, 0);
   rb_define_singleton_method(mHTTP, "__env", HTTP_s_env, 2);
+  rb_define_singleton_method(mHTTP, "__http2_env", HTTP_s_http2_env, 5);
   rb_define_method(cHead, "status", Head_status, 0);
   rb_define_method(cHead, "sent", Head_sent, 0);
 }

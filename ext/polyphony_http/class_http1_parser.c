@@ -24,7 +24,7 @@ struct parser {
   enum http1_framing framing;
   bool begun;                           /* whether the head that is being parsed has begun */
   bool in_trailers;
-  bool drained;                         /* see Parser_request */
+  bool drained, emptied;                /* see receive */
   struct http1_reply reply;
 };
 
@@ -200,13 +200,15 @@ static VALUE Parser_head(VALUE self, VALUE buffer) {
 static struct http1_field short_fields[SHORT_FIELDS]; /* as many as the limit allows, see below */
 
 /* tls: the SSLSocket around it, or nil. A receive that gives less than was asked for has got all there is; of TLS the
- * kernel may have more. */
+ * kernel may have more all the same, unless it was emptied. */
 static ssize_t receive(struct parser *parser, VALUE socket, VALUE tls, char *bytes, size_t size) {
-  bool more = false;
+  bool more = false, emptied = true;
 
   if (!socket_open_p(socket)) return -1;
-  ssize_t count = NIL_P(tls) ? recv(rb_io_descriptor(socket), bytes, size, MSG_DONTWAIT) : tls_read(tls, bytes, size, &more);
+  ssize_t count = NIL_P(tls) ? recv(rb_io_descriptor(socket), bytes, size, MSG_DONTWAIT)
+                             : tls_read(tls, bytes, size, &more, &emptied);
   parser->drained = count < (ssize_t)size && !more;
+  parser->emptied = parser->drained && emptied;
   return count;
 }
 
@@ -238,6 +240,9 @@ static VALUE Parser_settled_p(VALUE self, VALUE buffer) {
 
   return parser->drained && parser->reply.keep_alive && RSTRING_LEN(buffer) == 0 ? Qtrue : Qfalse;
 }
+
+/* Whether the kernel had nothing more behind the last short request. */
+static VALUE Parser_emptied_p(VALUE self) { return parser_of(self)->emptied ? Qtrue : Qfalse; }
 
 /* Whether the connection stays open after this request. */
 static VALUE Parser_keep_alive_p(VALUE self) { return parser_of(self)->reply.keep_alive ? Qtrue : Qfalse; }
@@ -385,6 +390,7 @@ void Init_http1_parser(void) {
   rb_define_method(cParser, "head", Parser_head, 1);
   rb_define_method(cParser, "request", Parser_request, 4);
   rb_define_method(cParser, "settled?", Parser_settled_p, 1);
+  rb_define_method(cParser, "emptied?", Parser_emptied_p, 0);
   rb_define_method(cParser, "keep_alive?", Parser_keep_alive_p, 0);
   rb_define_method(cParser, "expect?", Parser_expect_p, 0);
   rb_define_method(cParser, "body", Parser_body, 1);

@@ -311,14 +311,14 @@ static VALUE Guest_not_asked(VALUE self) {
   return Qnil;
 }
 
-/* rest(again): has been served, and waits for more. again: there may be more already. If there is, the kernel tells then, and
- * what it told before is old: of TLS, the records that have been read meanwhile. */
-static VALUE Guest_rest(VALUE self, VALUE again) {
+/* rest(again, hidden): has been served, and waits for more. again: there may be more already. If there is, the kernel tells then, and
+ * what it told before is old: of TLS (hidden), the records that have been read meanwhile. */
+static VALUE Guest_rest(VALUE self, VALUE again, VALUE hidden) {
   struct guest *guest = guest_of(self);
   struct lobby *lobby = lobby_of(guest->lobby);
 
   if (guest->place != PLACE_BUSY) return Qnil;
-  if ((RTEST(again) || guest->muted) && !guest->gone) {
+  if ((RTEST(again) || guest->muted || (RTEST(hidden) && guest->news)) && !guest->gone) {
     guest->muted = false;
     if (control(lobby, guest, EPOLL_CTL_MOD, EVENTS)) guest->news = false;
   }
@@ -372,7 +372,7 @@ void Init_lobby(void) {
   rb_gc_register_mark_object(cGuest);
   rb_undef_alloc_func(cGuest);
   rb_define_method(cGuest, "not_asked", Guest_not_asked, 0);
-  rb_define_method(cGuest, "rest", Guest_rest, 1);
+  rb_define_method(cGuest, "rest", Guest_rest, 2);
   rb_define_method(cGuest, "mute", Guest_mute, 0);
   rb_define_method(cGuest, "leave", Guest_leave, 0);
 }

@@ -264,7 +264,7 @@ class TestDemo < Polyphony::TestCase
 
   # Nothing in the demo waits for a database in a way that would stop the others: it is a socket like all others.
   def test_with_postgresql
-    cluster = Polyphony::PostgresCluster.start or skip 'PostgreSQL with initdb, or gem pg, is not installed'
+    cluster = Polyphony::PostgresCluster.start
     2.times do |round|
       demo = Polyphony::DemoProcess.new(database: cluster.url).start
       assert_match(/messages in PostgreSQL \d+/, demo.output)

@@ -10,7 +10,6 @@ require 'tempfile'
 # HTTP/2 as clients of others speak it: curl, nghttp, h2load, node and python3-h2.
 class TestHTTP2Clients < Polyphony::TestCase
   on_every_driver
-  time_limit 40
 
   SUPPORT = File.expand_path('../support', __dir__)
 

@@ -12,7 +12,6 @@ require 'stringio'
 class TestHTTP2TLS < Polyphony::TestCase
   include Polyphony::Certificates
   on_every_driver
-  time_limit 30
 
   def setup
     skip 'libnghttp2 was not found' unless Polyphony::HTTP.http2?

@@ -368,6 +368,57 @@ class TestHTTPS < Polyphony::TestCase
     client&.close
   end
 
+  # What the client says goes through our hands: it comes when and how we like. Answers go straight to it.
+  # @yield [client, outer, socket] what it writes is read from outer, and is to be written to socket
+  def with_relay
+    inner, outer = socket_pair
+    socket = tcp
+    back = spin { loop { outer << socket.readpartial(65_536) } rescue nil } # rubocop:disable Style/RescueModifier
+    forth = spin { loop { socket << outer.readpartial(65_536) } }
+    client = tls_client(inner)
+    forth.stop
+    forth.await
+    yield client, outer, socket
+  ensure
+    client&.close
+    back&.stop
+  end
+
+  # The other records are in our hands by then, and the kernel tells nothing of them.
+  def test_records_that_come_together_in_any_two_parts_are_all_answered
+    serve(limits: { requests: nil }) { |request| request.respond(request.read.bytesize.to_s) }
+    other = tls_client
+    requests = ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+                "GET / HTTP/1.1\r\nHost: a\r\n\r\n"]
+    with_relay do |client, outer, socket|
+      cut = -1
+      loop do
+        requests.each { |request| client.syswrite(request) }
+        bytes = outer.readpartial(65_536)
+        socket << bytes.byteslice(0, cut += 1)
+        ask(other) # so that the server has had the time to see the first part
+        socket << bytes.byteslice(cut..)
+        assert_equal %w[0 3 0], Array.new(3) { answer(client) }, "cut at #{cut}"
+        break if cut >= bytes.bytesize
+      end
+    end
+  ensure
+    other&.close
+  end
+
+  def ask(client)
+    client << "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    answer(client)
+  end
+
+  def answer(client)
+    size = 0
+    while (line = client.gets) != "\r\n"
+      size = Integer(line[/\d+/]) if line.start_with?('content-length')
+    end
+    client.read(size)
+  end
+
   def test_who_says_nothing_after_the_handshake_has_the_time_of_a_head
     serve(limits: { header_time: 0.2, keep_alive: 20 })
     client = tls_client

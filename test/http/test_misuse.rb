@@ -9,7 +9,6 @@ require 'stringio'
 # Handlers that use a request in ways it is not meant for: one sentence that says what was wrong, and no harm to others.
 class TestHTTPMisuse < Polyphony::TestCase
   on_every_driver
-  time_limit 20
 
   def serve(**options, &handler)
     @log = StringIO.new

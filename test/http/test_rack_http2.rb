@@ -70,6 +70,20 @@ class TestRackHTTP2 < Polyphony::TestCase
     assert_no_complaint
   end
 
+  # As with HTTP/1: a proxy in front of us may have set or removed what is spelled with a dash.
+  def test_a_header_with_underscores_never_takes_the_place_of_another
+    env = nil
+    serve { |e| env = e; [200, TEXT.dup, ['ok']] }
+    http = client
+    fields = http.fields('GET', '/?', authority: '[::1]') +
+             [%w[x_forwarded_for evil], %w[content_length 5], %w[x_own second], %w[x-own first], %w[x_other 1], %w[proxy http://evil]]
+    http.write(http.headers(1, fields))
+    assert_equal 200, http.await(1), @log.string
+    expected = { 'HTTP_X_FORWARDED_FOR' => nil, 'HTTP_CONTENT_LENGTH' => nil, 'CONTENT_LENGTH' => nil, 'HTTP_X_OWN' => 'first', 'HTTP_X_OTHER' => '1',
+                 'HTTP_PROXY' => nil, 'PATH_INFO' => '/', 'QUERY_STRING' => '', 'SERVER_NAME' => '[::1]', 'SERVER_PORT' => '80' }
+    assert_equal expected, expected.keys.to_h { |key| [key, env[key]] }
+  end
+
   # What those of HTTP/1 have asked for is remembered for the next of them.
   def test_a_host_without_a_port_has_the_port_of_the_scheme_whatever_others_have_said
     seen = []

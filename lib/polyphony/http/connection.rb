@@ -67,7 +67,7 @@ module Polyphony
         refuse(e)
         rests = false
       ensure
-        rests ? @guest.rest(@hidden) : close
+        rests ? @guest.rest(@hidden && !@protocol.__emptied?, @hidden) : close
       end
 
       # @return [nil]

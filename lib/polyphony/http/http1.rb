@@ -46,7 +46,7 @@ module Polyphony
         @deadline = nil
         @draining = @server.draining?
         @short = !@draining
-        @idle = @broken = @gone_over = @expected = @writing = false
+        @idle = @broken = @gone_over = @expected = @writing = @emptied = false
         @turns = @reading_turns = nil # fibers that wait to write, and to read
         @readers = 0 # fibers that read
         @reader = nil # the one whose turn it is
@@ -75,7 +75,7 @@ module Polyphony
         @idle = true
         came = receive_at_once
         if came == false
-          return let_go if (@plain || !told) && @connection.__may_rest?
+          return let_go if (@plain || !(told || @transport.pending?)) && @connection.__may_rest?
 
           came = receive_later
         end
@@ -101,6 +101,12 @@ module Polyphony
       # @!visibility private
       def __progress
         @request ? nil : @left
+      end
+
+      # @return [Boolean] whether the kernel has nothing that was not read, as far as that is known in TLS
+      # @!visibility private
+      def __emptied?
+        @emptied
       end
 
       # --- for Request --------------------------------------------------------------------------
@@ -270,6 +276,7 @@ module Polyphony
         @drained = true
         return true unless @connection.__may_rest?
 
+        @emptied = @parser.emptied?
         @idle = true
         nil
       end
@@ -367,6 +374,7 @@ module Polyphony
       # @return [nil]
       def let_go
         @connection.__not_asked unless @patience == @keep_alive
+        @emptied = false
         @buffer.clear
         nil
       end

@@ -128,7 +128,9 @@ module Polyphony
 
       def read
         @reading = true
-        case @transport.fill(@buffer, @fault ? FAULT_DELAY : @session.wait_time)
+        idle = @streams.empty?
+        forget_buffers if idle && !@writing
+        case @transport.fill(@buffer, @fault ? FAULT_DELAY : @session.wait_time, idle ? Transport::FIRST_READ : Transport::READ_SIZE)
         when nil then raise ClientGone, 'the client closed the connection'
         when false then @session.check
         end
@@ -136,6 +138,13 @@ module Polyphony
         nil
       ensure
         @reading = false
+      end
+
+      # A connection spends its life waiting for the next request, and needs little memory for it. One answer of 64 KB would
+      # have its memory kept for ever.
+      def forget_buffers
+        @buffer.clear
+        @output.clear
       end
 
       # Handlers that need not wait answer before we write, so that their answers go out together.

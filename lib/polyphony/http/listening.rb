@@ -82,7 +82,7 @@ module Polyphony
         raise ArgumentError, "a port is between 0 and 65535, got #{port}" unless port.between?(0, 65_535)
 
         host = '0.0.0.0' if host.empty? || host == '*'
-        bind(address_of(host, port))
+        Net.tcp_listen(address_of(host, port), port, reuse_port: @reuse_port, backlog: @backlog)
       rescue ::SystemCallError => e
         raise e.class, "#{host}:#{port}: #{advice(e, port)}"
       end
@@ -90,23 +90,9 @@ module Polyphony
       # A name may have several addresses. Those who type 127.0.0.1 mean localhost, seldom the other way round.
       def address_of(host, port)
         found = ::Addrinfo.getaddrinfo(host, port, nil, :STREAM)
-        found.find(&:ipv4?) || found.first
+        (found.find(&:ipv4?) || found.first).ip_address
       rescue ::SocketError => e
         raise ArgumentError, "cannot listen at #{host}: #{e.message}. An address of this machine is wanted, as in 127.0.0.1"
-      end
-
-      # Options come before the address is bound, which TCPServer.new would not allow.
-      def bind(address)
-        socket = ::Socket.new(address.pfamily, :STREAM, 0)
-        socket.setsockopt(::Socket::SOL_SOCKET, ::Socket::SO_REUSEADDR, 1)
-        socket.setsockopt(::Socket::SOL_SOCKET, ::Socket::SO_REUSEPORT, 1) if @reuse_port
-        socket.setsockopt(::Socket::IPPROTO_IPV6, ::Socket::IPV6_V6ONLY, 0) if address.ipv6? && address.ip_address == '::'
-        socket.bind(address)
-        socket.listen(@backlog)
-        as_server(socket)
-      rescue Exception # rubocop:disable Lint/RescueException -- nobody else has it
-        socket&.close
-        raise
       end
 
       def advice(error, port)

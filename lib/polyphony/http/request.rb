@@ -321,23 +321,6 @@ module Polyphony
         nil
       end
 
-      # Sets what the head of the request says in an env of Rack: REQUEST_METHOD, PATH_INFO, QUERY_STRING,
-      # SERVER_PROTOCOL, SERVER_NAME and SERVER_PORT (if the client named them) and the headers.
-      # @return [Hash] env
-      # @!visibility private
-      def __fill_env(env)
-        env['REQUEST_METHOD'] = verb
-        env['PATH_INFO'] = path
-        env['REQUEST_URI'] = target
-        env['QUERY_STRING'] = query || ''
-        env['SERVER_PROTOCOL'] = "HTTP/#{version}"
-        fill_server(env)
-        underscored, plain = headers.partition { |name, _| name.include?('_') }
-        plain.each { |name, value| env[env_key(name)] = value }
-        fill_underscored(env, underscored)
-        env
-      end
-
       # @!visibility private
       def __finished(error)
         @on_finish&.reverse_each { |block| block.call(error) }
@@ -353,38 +336,6 @@ module Polyphony
       end
 
       private
-
-      # Names that have a second spelling in an env must not act as what frames a message or says whose it is.
-      ONE_SPELLING = %w[
-        HTTP_AUTHORIZATION HTTP_CONNECTION HTTP_CONTENT_LENGTH HTTP_CONTENT_TYPE HTTP_COOKIE HTTP_EXPECT HTTP_FORWARDED HTTP_HOST
-        HTTP_ORIGIN HTTP_PROXY_AUTHORIZATION HTTP_TRANSFER_ENCODING HTTP_UPGRADE HTTP_X_FORWARDED_FOR HTTP_X_FORWARDED_HOST
-        HTTP_X_FORWARDED_PORT HTTP_X_FORWARDED_PROTO HTTP_X_FORWARDED_SSL HTTP_X_REAL_IP
-      ].freeze
-      private_constant :ONE_SPELLING
-
-      def env_key(name)
-        case name
-        when 'content-type' then 'CONTENT_TYPE'
-        when 'content-length' then 'CONTENT_LENGTH'
-        else "HTTP_#{name.upcase.tr('-', '_')}"
-        end
-      end
-
-      # What is spelled with dashes wins.
-      def fill_underscored(env, fields)
-        fields.each do |name, value|
-          key = env_key(name)
-          env[key] ||= value unless ONE_SPELLING.include?(key)
-        end
-      end
-
-      def fill_server(env)
-        return unless (host = authority)
-
-        name, port = host.match(/\A(\[[^\]]*\]|[^:]*)(?::(\d+))?/).captures
-        env['SERVER_NAME'] = name
-        env['SERVER_PORT'] = port if port
-      end
 
       # A status can stand beside the headers or among them; ':status' is how Tipi and HTTP/2 spell it.
       def status_among(headers, options)

@@ -36,6 +36,7 @@ module Polyphony
           io = ::OpenSSL::SSL::SSLSocket.new(socket, tls.context)
           io.sync_close = true
           Polyphony.backend_timeout(limit, nil, false) { io.accept } or raise TooSlow, "no TLS handshake within #{limit} s"
+          HTTP.__tls_input(io, socket.fileno)
           new(io, connection.limits, connection)
         rescue ::OpenSSL::SSL::SSLError => e
           failed(socket, reason(e))
@@ -135,9 +136,9 @@ module Polyphony
         @cut || @midway || @writing
       end
 
-      # @return [Boolean] whether bytes can be had without the kernel
+      # @return [Boolean] whether bytes may be had without the kernel
       def pending?
-        @io.pending.positive?
+        @io.pending.positive? || HTTP.__tls_left?(@io)
       end
 
       # Waits for bytes and appends them to the buffer.
@@ -166,7 +167,7 @@ module Polyphony
       # @return [Integer, nil, false]
       def fill_later(buffer, timeout)
         check_whole
-        return false unless @io.pending.positive? || socket.wait_readable(timeout)
+        return false unless pending? || socket.wait_readable(timeout)
 
         fill(buffer, timeout < @limits.header_time ? timeout : @limits.header_time)
       rescue *ERRORS => e
@@ -270,15 +271,16 @@ module Polyphony
 
       private
 
-      # A record may be none of data, and there may be one after the other of them; they all have that time together.
+      # A record may be none of data, and there may be one after the other of them; they all have that time together. Of those
+      # that have been received already the kernel knows nothing: they are not waited for, but others have their turn.
       # @param buffer [String] an empty one
       def read_into(buffer, timeout, most)
         deadline = nil
         until (done = @io.__send__(:sysread_nonblock, most, buffer, exception: false)).is_a?(String)
           return unless done
-
           deadline ? timeout = deadline - Clock.now : timeout && deadline = Clock.now + timeout
           return false if timeout && timeout <= 0
+          next snooze if done == :wait_readable && HTTP.__tls_left?(@io)
           return false unless done == :wait_readable ? socket.wait_readable(timeout) : socket.wait_writable(timeout)
         end
         buffer.bytesize

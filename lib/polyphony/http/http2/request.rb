@@ -7,20 +7,10 @@ module Polyphony
       class Request < HTTP::Request
         # How many bytes of a file are read at once.
         FILE_PIECE = 65_536
-        # Names of headers that most requests have, as Rack spells them.
-        ENV_KEYS = %w[
-          accept accept-charset accept-encoding accept-language access-control-request-headers access-control-request-method
-          authorization cache-control cookie dnt expect forwarded host if-match if-modified-since if-none-match if-range
-          if-unmodified-since origin pragma priority proxy-authorization purpose range referer sec-ch-ua sec-ch-ua-mobile
-          sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user te upgrade-insecure-requests user-agent
-          via x-csrf-token x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto x-real-ip x-request-id
-          x-requested-with
-        ].to_h { |name| [name, "HTTP_#{name.upcase.tr('-', '_')}".freeze] }
-         .merge('content-type' => 'CONTENT_TYPE', 'content-length' => 'CONTENT_LENGTH').freeze
         # What a handler has not read of a body is thrown away, if it is no more than this and comes within so many seconds.
         MOST_UNREAD = 65_536
         PATIENCE = 1
-        private_constant :FILE_PIECE, :ENV_KEYS, :MOST_UNREAD, :PATIENCE
+        private_constant :FILE_PIECE, :MOST_UNREAD, :PATIENCE
 
         # @return [Integer] of the stream
         # @!visibility private
@@ -55,23 +45,11 @@ module Polyphony
           @connection.transport.scheme
         end
 
-        # (see HTTP::Request#__fill_env)
+        # @param base [RackHandler::Environment::Base]
+        # @return [Hash] env of Rack
         # @!visibility private
-        def __fill_env(env)
-          cut = @target.index('?')
-          env['REQUEST_METHOD'] = @verb
-          env['PATH_INFO'] = cut ? @target[0, cut] : @target.dup
-          env['REQUEST_URI'] = @target
-          env['QUERY_STRING'] = cut ? @target[(cut + 1)..] : ''
-          env['SERVER_PROTOCOL'] = 'HTTP/2'
-          fill_server(env)
-          underscored = nil
-          @headers.each do |name, value|
-            key = ENV_KEYS[name] || env_key(name)
-            name.include?('_') ? (underscored ||= []) << [name, value] : env[key] = value
-          end
-          fill_underscored(env, underscored) if underscored
-          env
+        def __make_env(base)
+          HTTP.__http2_env(base, self, @verb, @target, @headers)
         end
 
         # The stream has news.
@@ -202,14 +180,6 @@ module Polyphony
         def __abort(_reason)
           @session.reset(@id, INTERNAL_ERROR)
           @http2.flush
-        end
-
-        # The host was checked: a name or [address], and perhaps a port.
-        def fill_server(env)
-          host = @headers['host'] or return
-          colon = host.end_with?(']') ? nil : host.rindex(':')
-          env['SERVER_NAME'] = colon ? host[0, colon] : host
-          env['SERVER_PORT'] = host[(colon + 1)..] if colon && colon + 1 < host.bytesize
         end
 
         # --- waiting ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ module Polyphony
   module HTTP
     class RackHandler
       # Makes the +env+ of each request. What is the same for all requests of a connection is made once; the
-      # names and values of a request are filled in by its protocol (Request#__fill_env).
+      # names and values of a request are filled in in C (Head#make_env, HTTP.__http2_env).
       class Environment
         EMPTY_INPUT = EmptyInput.new.freeze
         DEFAULT_PORTS = { 'http' => '80', 'https' => '443' }.freeze
@@ -19,10 +19,12 @@ module Polyphony
         UPGRADE_LIST = /\s*,\s*/.freeze
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
-        # What the env of every request begins with, for the host and the address that were last seen. Read and changed by Head#make_env.
+        # What the env of every request begins with, for the host and the address that were last seen. Read by
+        # Head#make_env and HTTP.__http2_env, changed by the first.
         Template = Struct.new(:env, :default_port, :host, :address)
         # What is the same for all requests of a connection, which can be served by several applications. The first four are
-        # read by Head#make_env and HTTP.__env; +owner+ is the Environment, or nil if HTTP.__env is not to make what it takes for all.
+        # read by Head#make_env, HTTP.__env and HTTP.__http2_env; +owner+ is the Environment, or nil if HTTP.__env is not to
+        # make what it takes for all.
         Base = Struct.new(:template, :address, :port, :owner, :maker, :http2, :hijack)
 
         # @param rack2 [Boolean]
@@ -54,7 +56,7 @@ module Polyphony
           # A connection may begin with HTTP/1 and go on with HTTP/2.
           fits = base.is_a?(Base) && base.maker.equal?(self) && base.http2 == http2
           base = connection.app_data = base_for(connection, http2) unless fits
-          env = head ? head.make_env(base, request) : http2_env(request, base)
+          env = head ? head.make_env(base, request) : request.__make_env(base)
           without_host(env, connection) unless env.key?('HTTP_HOST')
           env['rack.input'] = @input_class.new(request) if request.__body
           base.http2 ? http2_hooks(env, request) : http1_hooks(env, request)
@@ -74,19 +76,6 @@ module Polyphony
                           connection.peer_port&.to_s.freeze, @early_hints == true ? nil : self, self, http2)
           base.hijack = Hijack.new unless http2
           base
-        end
-
-        def http2_env(request, base)
-          env = base.template.env.dup
-          env['REMOTE_ADDR'] = base.address
-          env['REMOTE_PORT'] = base.port if base.port
-          env['SERVER_NAME'] = 'localhost' # what is there is what the last request of HTTP/1 said
-          env['SERVER_PORT'] = base.template.default_port
-          request.__fill_env(env)
-          env.delete('HTTP_PROXY') # a header of the client's; programs take it for a setting (CVE-2016-5385)
-          env['rack.response_finished'] = []
-          env['polyphony.request'] = request
-          env
         end
 
         def template(scheme, default_port)
