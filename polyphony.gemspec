@@ -17,8 +17,8 @@ Gem::Specification.new do |spec|
 
   # By folder rather than from git: the gem builds from a clone and from a tarball alike.
   spec.files = Dir.chdir(__dir__) do
-    Dir['ext/**/*.{c,h,def,rb}', 'ext/**/depend', 'lib/**/*.rb', 'sig/**/*.rbs', 'exe/*',
-        'examples/**/*.rb', 'docs/**/*.md', 'README.md', 'CHANGELOG.md', 'LICENSE', '.yardopts']
+    Dir['ext/**/*.{c,h,def,rb}', 'ext/**/depend', 'lib/**/*.{rb,lua,html}', 'sig/**/*.rbs', 'sig/manifest.yaml', 'exe/*',
+        'examples/**/*.rb', 'docs/**/*.{md,svg}', 'README.md', 'CHANGELOG.md', 'LICENSE', '.yardopts']
       .select { |path| File.file?(path) }.sort
   end
   spec.bindir        = 'exe'

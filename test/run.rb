@@ -5,10 +5,15 @@
 # Each of these, and each folder, is a process of its own: a crash in one does not hide the others, and what the tests
 # of one have left in memory does not make each collection and each fork of the others slower.
 #
+# When all is run, both drivers are at work at the same time: most of the tests wait most of the time. The second one goes
+# through the folders from the last to the first, so that the same tests seldom run side by side. What concerns the tree comes
+# after the folders of the first. What a process has written is shown when it has ended.
+#
 #   ruby test/run.rb [files or folders] [-- options of minitest]
 
 require 'etc'
 require 'rbconfig'
+require 'stringio'
 require_relative 'support/drivers'
 require_relative 'support/watched_process'
 
@@ -16,23 +21,36 @@ module Polyphony
   # One run of the suite and its summary.
   class SuiteRun
     COUNTS = %i[runs assertions failures errors skips].freeze
+    # What minitest writes of each test that failed.
+    FAILURE = /^ +\d+\) (?:Failure|Error):\n.*?(?=^ +\d+\) |^\d+ runs)/m.freeze
     SUMMARY = /^(\d+) runs, (\d+) assertions, (\d+) failures, (\d+) errors, (\d+) skips$/.freeze
+
+    # Tests that run in one process.
+    Part = Struct.new(:title, :files, :env)
 
     def initialize(argv)
       split = argv.index('--') || argv.size
       @paths = argv[0...split]
       @options = argv[(split + 1)..] || []
       @lines = []
+      @failures = []
       @total = COUNTS.to_h { |name| [name, 0] }
       @failed = false
+      @lock = Mutex.new
+      @running = {}
     end
 
     # @return [Boolean] whether all went well
     def call
       run_c_tests if @paths.empty?
       once, per_driver = test_files.partition { |file| File.dirname(file) == 'test' }
-      run_ruby_tests('tree and gem', once, {})
-      run_on_drivers(per_driver)
+      tree = Part.new('tree and gem', once, {})
+      lanes = per_driver.empty? ? [] : lanes_of(per_driver)
+      if side_by_side?(lanes)
+        run_side_by_side([[*lanes.first, tree], *lanes.drop(1)])
+      else
+        [tree, *lanes.flatten(1)].each { |part| run_part(part) }
+      end
       report
       !@failed
     end
@@ -58,38 +76,85 @@ module Polyphony
       @failed ||= !ok
     end
 
-    def run_on_drivers(files)
-      return if files.empty?
+    # @return [Array<Array<Part>>] for each driver that works here
+    def lanes_of(files)
+      Drivers.refusals.filter_map do |driver, refusal|
+        note(driver, "not run: #{refusal}") if refusal
+        parts_of(driver, files) unless refusal
+      end
+    end
 
-      Drivers.refusals.each do |driver, refusal|
-        if refusal
-          note(driver, "not run: #{refusal}")
-        else
-          run_folders(driver, files)
+    # By hand one part is run, and one wants to see it go on.
+    def side_by_side?(lanes)
+      @paths.empty? && lanes.size > 1 && Etc.nprocessors > 1
+    end
+
+    def run_side_by_side(lanes)
+      puts "\n== #{lanes.flatten(1).map(&:title).join(', ')}: each is shown when it has ended"
+      threads = lanes.map.with_index do |parts, i|
+        Thread.new { (i.odd? ? parts.reverse : parts).each { |part| run_part(part, StringIO.new) } }
+      end
+      threads.each(&:join)
+      order = lanes.flatten(1).map(&:title)
+      @lines = @lines.sort_by.with_index { |(title, _), i| [order.index(title) || -1, i] }
+    ensure
+      # If somebody ends this before they have ended.
+      @running.to_a.each { |part, output| puts "\n== #{part.title}, not ended", output.string.lines.drop(2) }
+    end
+
+    # @return [Array<Part>]
+    def parts_of(driver, files)
+      files.group_by { |file| file[%r{\A(?:test/)?([^/]+)}, 1] }.flat_map do |folder, some|
+        bundles(folder, driver).map do |title, (env, chosen)|
+          Part.new("#{driver} #{folder}#{title}", some & (chosen || some), { 'POLYPHONY_BACKEND' => driver, **env })
         end
       end
     end
 
-    def run_folders(driver, files)
-      files.group_by { |file| file[%r{\A(?:test/)?([^/]+)}, 1] }.each do |folder, some|
-        run_ruby_tests("#{driver} #{folder}", some, 'POLYPHONY_BACKEND' => driver)
+    # The adapters run with the gems they are for, on one driver also with the oldest versions of these.
+    # @return [Hash{String => Array}] what is added to the title => to the environment, and the files if not all
+    def bundles(folder, driver)
+      return { '' => [{}] } unless folder == 'adapters'
+
+      newest = { '' => [bundle('test/adapters/Gemfile')] }
+      return newest unless driver == 'libev'
+
+      older = 'test/adapters/older/Gemfile'
+      tested = File.read(older).scan(/^gem '([\w-]+)'/).flatten.flat_map { |name| Dir["test/adapters/test_#{name.tr('-', '_')}*.rb"] }
+      newest.merge(', older gems' => [bundle(older), tested])
+    end
+
+    # Where it is not installed the tests run without, and say what they skip. Bundler 4 tells children the name of the lockfile, too.
+    def bundle(gemfile)
+      return {} unless File.exist?("#{gemfile}.lock")
+
+      { 'BUNDLE_GEMFILE' => File.expand_path(gemfile), 'BUNDLE_LOCKFILE' => File.expand_path("#{gemfile}.lock"),
+        'BUNDLE_PATH' => File.expand_path('vendor/apps') }
+    end
+
+    # @param output [IO, StringIO] what the process writes, as it comes
+    def run_part(part, output = $stdout)
+      return if part.files.empty?
+
+      @running[part] = output unless output == $stdout
+      output.puts "\n== #{part.title}"
+      run = WatchedProcess.new(part.env, command(part.files), output: output)
+      began = now
+      run.call
+      @lock.synchronize do
+        $stdout.write(@running.delete(part).string) if @running.key?(part)
+        count(part.title, run, now - began)
       end
     end
 
-    def run_ruby_tests(title, files, env)
-      return if files.empty?
-
-      puts "\n== #{title}"
+    def command(files)
       load_files = 'ARGV.shift(Integer(ARGV.shift)).each { |file| require File.expand_path(file) }'
-      command = [RbConfig.ruby, '-w', '-Ilib', '-Itest', '-e', load_files,
-                 files.size.to_s, *files, *@options]
-      run = WatchedProcess.new(env, command)
-      began = now
-      run.call
-      count(title, run, now - began)
+      [RbConfig.ruby, '-w', '-Ilib', '-Itest', '-e', load_files, files.size.to_s, *files, *@options]
     end
 
     def count(title, run, seconds)
+      seed = run.output[/--seed \d+/]
+      @failures.concat(run.output.scan(FAILURE).map { |text| "#{title}, #{seed}:#{text}" })
       summary = run.output.scan(SUMMARY).last
       if summary
         COUNTS.zip(summary) { |name, n| @total[name] += n.to_i }
@@ -109,11 +174,12 @@ module Polyphony
     end
 
     def note(title, text)
-      @lines << format('%-20s %s', title, text)
+      @lines << [title, text]
     end
 
     def report
-      puts '', '== summary', @lines
+      puts '', '== failures', @failures unless @failures.empty?
+      puts '', '== summary', @lines.map { |title, text| format('%-20s %s', title, text) }
       puts COUNTS.map { |name| "#{@total[name]} #{name}" }.join(', ')
     end
   end

@@ -132,6 +132,7 @@ class TestDocs < Minitest::Test
     all = ObjectSpace.each_object(Module)
     before = all.to_h { |m| [m, [m.instance_methods(false), m.singleton_methods(false)]] }
     require 'polyphony/http'
+    require 'polyphony/testing'
     ours = all.select { |m| m.name&.start_with?('Polyphony') || m == Fiber || m == Thread }
     shown = ->(path) { path.inject(Object) { |m, name| m.constants.include?(name.to_sym) ? m.const_get(name) : break } }
     hidden = ->(m) { !shown.(m.name.split('::')) }
@@ -157,6 +158,15 @@ class TestDocs < Minitest::Test
     assert_empty missing
   end
 
+  # With the signatures of stock Ruby and of the libraries that the manifest names.
+  def test_signatures_agree_with_each_other_and_with_stock_ruby
+    skip 'the gem rbs is not installed' unless system('bundle', 'exec', 'rbs', '--version', chdir: ROOT, %i[out err] => File::NULL)
+
+    libraries = File.read("#{ROOT}/sig/manifest.yaml").scan(/name: (\S+)/).flatten.flat_map { |name| ['-r', name] }
+    output, status = Open3.capture2e('bundle', 'exec', 'rbs', *libraries, '-I', 'sig', 'validate', chdir: ROOT)
+    assert_predicate status, :success?, output
+  end
+
   def test_every_public_method_has_a_signature
     known = signatures.map { |owner, name, singleton| "#{owner}#{singleton ? '.' : '#'}#{name}" }
     without = ruby(NAMES).split("\n").reject do |name|
@@ -169,6 +179,13 @@ class TestDocs < Minitest::Test
       forms.any? { |form| known.include?(form) }
     end
     assert_empty without
+  end
+
+  # Pictures that a script beside them draws.
+  def test_pictures_are_what_their_scripts_draw
+    scripts = Dir["#{ROOT}/docs/pictures/*.rb"]
+    refute_empty scripts
+    scripts.each { |script| assert_equal File.read(script.sub(/rb\z/, 'svg')), Open3.capture2(RbConfig.ruby, '-W0', script).first, script }
   end
 
   def self.drivers
@@ -220,6 +237,8 @@ class TestDocs < Minitest::Test
   # Asked all at once: a Ruby that loads everything takes a moment to start.
   EXISTING = <<~'RUBY'
     require 'polyphony/http'
+    require 'polyphony/core/debug'
+    require 'polyphony/testing'
     require 'openssl'
     $stdin.each_line(chomp: true) do |path|
       mod = Object.const_get(path)

@@ -11,7 +11,7 @@ class TestLayers < Minitest::Test
 
   # Plain C. A file that is not named here belongs to layer 1, or to layer 2 by its name.
   LAYER_0 = %w[util clock list ring timer_heap wakeup op op_pool driver loop driver_table attempt
-               driver_uring driver_uring_setup driver_libev driver_libev_api offload].freeze
+               driver_uring driver_uring_setup driver_libev driver_libev_api offload faults].freeze
   LAYER_2 = /\A(class_\w+|direct_\w+|polyphony_ext)\z/.freeze
 
   METHOD_DEFINITION =
@@ -26,12 +26,13 @@ class TestLayers < Minitest::Test
     'core'       => %w[core version],
     'extensions' => %w[core extensions version],
     'adapters'   => %w[polyphony core extensions adapters version],
+    'remote'     => %w[polyphony core extensions adapters remote version],
     'http'       => %w[polyphony core extensions http version],
     'handler'    => %w[http], # lib/rackup/handler and lib/rack/handler, where rackup looks for servers
     'tools'      => %w[polyphony core extensions tools version],
     'testing'    => %w[polyphony core extensions testing version],
     'scheduler'  => %w[core version],
-    'polyphony'  => %w[core extensions adapters version],
+    'polyphony'  => %w[core extensions adapters tools version],
     'cli'        => %w[polyphony core extensions adapters http tools testing cli version]
   }.freeze
 

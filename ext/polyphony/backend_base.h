@@ -42,6 +42,9 @@ struct backend_base {
   unsigned switched;            /* switches since the last poll */
   unsigned batch;               /* runnable fibers after the last poll */
   uint64_t switch_count, poll_count, op_count;  /* reset when stats are read */
+  uint64_t switch_total, poll_total, op_total;  /* those from before */
+  int64_t turn_began;           /* ns, of the fiber that runs; 0 when not known, see stall.h */
+  bool turn_shared;             /* when it began there were others to run, or to be woken */
   VALUE trace_proc, idle_proc;  /* or Qnil */
   uint64_t quick_at;            /* switch_count at the last call that did not switch, */
   unsigned quick_count;         /* and how many there were in a row */
@@ -50,9 +53,11 @@ struct backend_base {
   bool tracing;                 /* inside trace_proc: no re-entry */
   VALUE last_status;            /* $? of the fiber that runs, as long as ... */
   VALUE thread_status;          /* ... the thread's is this one; Qundef before the first wait */
+  VALUE handed;                 /* what the last switch to a generator had for it */
   int64_t idle_gc_period;       /* ns, 0 when off */
   int64_t idle_gc_last;
   uint64_t ended_count;         /* spun fibers that have run and ended */
+  uint16_t timeline_id;         /* see timeline.h; 0 until it is seen there */
   uint64_t ended_at_gc;         /* the same when stacks were last asked back; 0 before */
 };
 
@@ -96,7 +101,8 @@ struct fiber_state *backend_base_fiber(struct backend_base *backend);
 bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would raise */
 struct fiber_state *backend_base_running(struct backend_base *backend);  /* for others; does not raise */
 
-/* Leaves the current fiber until it is scheduled; the only place where a fiber is left.
+/* Leaves the current fiber until it is scheduled; the only place where a fiber is left, but for one
+ * whose turn is over (backend_base_snooze, backend_base_resched, which have a shorter way beside it).
  * Returns the value it was resumed with; backend->how says whether it is to be raised.
  * Switches. May itself raise (signals, Thread#raise, Deadlock). */
 VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle);
@@ -104,6 +110,9 @@ VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle i
 /* The same, and raises an exception it was resumed with. */
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
 VALUE backend_base_snooze(struct backend_base *backend);
+/* The same for a fiber of that Polyphony::Sched; false if the running one is not. frame is the caller's place on
+ * the stack. */
+bool backend_base_resched(VALUE sched, const void *frame);
 /* For calls that need not wait and then do not switch: false when there were so many of them in a row
  * that it is others' turn. */
 bool backend_base_quick_p(struct backend_base *backend);
@@ -145,6 +154,10 @@ bool backend_base_raising_p(struct fiber_state *fiber);
 VALUE backend_base_shift_exception(struct fiber_state *fiber);
 /* The same for the next one of that class. */
 VALUE backend_base_shift_instance(struct fiber_state *fiber, VALUE klass);
+
+/* While on, the order of runnable fibers is drawn by lot, in all threads: each has a seed made of this one and of
+ * when its backend was opened. For class_testing.c. */
+void backend_base_shuffle(bool on, uint64_t seed);
 
 /* Calls back for every open backend but one. */
 void backend_base_each(void (*each)(struct backend_base *, int), struct backend_base *except, int arg);

@@ -8,6 +8,9 @@
 #include "errors.h"
 #include "io.h"
 #include "io_resolve.h"
+#include "offload.h"
+#include "stall.h"
+#include "timeline.h"
 
 static VALUE cBackend = Qnil;
 
@@ -80,6 +83,69 @@ static VALUE Backend_turn(VALUE self) {
   return backend->polling ? Qnil : ULL2NUM(backend->switch_count);
 }
 
+/* Of the turn that is under way, if turns are watched: when it began, how many seconds ago, and whose it is. Any thread. */
+static VALUE Backend_turn_under_way(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+  int64_t began = stall_turn(backend);
+
+  if (!began) return Qnil;
+  return rb_ary_new_from_args(3, LL2NUM(began), DBL2NUM((double)(clock_monotonic() - began) / NSEC_PER_SEC),
+                              backend->current->fiber);
+}
+
+/* From now on turns that last so many nanoseconds are written down; none for 0. The present one begins here. */
+static VALUE Polyphony_set_stall_limit(VALUE module, VALUE limit) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  (void)module;
+
+  stall_set_limit(NUM2LL(limit));
+  if (backend) stall_turn_begins(backend);
+  return limit;
+}
+
+static VALUE Polyphony_take_stalls(VALUE module) { (void)module; return stall_take(); }
+
+static VALUE Polyphony_stall_figures(VALUE module) { (void)module; return stall_figures(); }
+
+/* Those that wait for the fiber that runs to give way. Any thread. */
+static VALUE Backend_held_up(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  return stall_held_up(backend, backend->current);
+}
+
+/* [switches, polls, operations] since the backend was opened. Any thread. */
+static VALUE Backend_totals(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  return rb_ary_new_from_args(3, ULL2NUM(backend->switch_total + backend->switch_count),
+                              ULL2NUM(backend->poll_total + backend->poll_count), ULL2NUM(backend->op_total + backend->op_count));
+}
+
+/* [operations, timers, runnable fibers] that are pending now. Any thread. */
+static VALUE Backend_pending(VALUE self) {
+  struct backend_base *backend = backend_base_of(self);
+
+  return rb_ary_new_from_args(3, UINT2NUM(backend->open ? backend->loop.in_flight : 0),
+                              UINT2NUM(backend->open ? backend->loop.timers.length : 0), UINT2NUM(backend->runqueue.length));
+}
+
+static VALUE Polyphony_timeline_start(VALUE module, VALUE capacity) {
+  (void)module;
+  timeline_start(NUM2UINT(capacity));
+  return Qnil;
+}
+
+static VALUE Polyphony_timeline_stop(VALUE module) { (void)module; return timeline_stop(); }
+
+static VALUE Polyphony_timeline_after_fork(VALUE module) {
+  (void)module;
+  timeline_after_fork();
+  return Qnil;
+}
+
+static VALUE Backend_timeline_id(VALUE self) { return UINT2NUM(timeline_thread_id(backend_base_of(self))); }
+
 static VALUE Backend_trace(int argc, VALUE *argv, VALUE self) {
   backend_base_trace(backend_base_of(self), argc, argv);
   return self;
@@ -130,6 +196,21 @@ static VALUE Backend_s_available(VALUE klass) {
   (void)klass;
   for (const struct driver *const *driver = driver_table; *driver; driver++)
     rb_ary_push(list, describe_driver(*driver));
+  return list;
+}
+
+static void note_line(void *list, const char *group, const char *name, bool there) {
+  rb_ary_push((VALUE)list, rb_ary_new_from_args(3, rb_str_new_cstr(group), rb_str_new_cstr(name), there ? Qtrue : Qfalse));
+}
+
+/* [[group, name, whether it is there]] of what a driver uses of the kernel. */
+static VALUE Backend_s_describe(VALUE klass, VALUE name) {
+  const struct driver *driver = driver_find(StringValueCStr(name));
+  VALUE list = rb_ary_new();
+
+  (void)klass;
+  if (driver && driver->describe) driver->describe(note_line, (void *)list);
+  RB_GC_GUARD(list);
   return list;
 }
 
@@ -540,6 +621,24 @@ static void define_operations(void) {
   }
 }
 
+static VALUE describe(struct offload_stats stats) {
+  struct { const char *name; uint64_t number; } members[] = {
+    { "threads", stats.threads }, { "idle", stats.idle }, { "busy", stats.busy },
+    { "waiting", stats.waiting }, { "largest", stats.largest }, { "done", stats.done },
+  };
+  VALUE hash = rb_hash_new();
+
+  for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++)
+    rb_hash_aset(hash, ID2SYM(rb_intern(members[i].name)), ULL2NUM(members[i].number));
+  return hash;
+}
+
+/* Of the threads in C: those for files and the like, and those for lookups. */
+static VALUE Polyphony_s_thread_stats(VALUE self) {
+  (void)self;
+  return rb_assoc_new(describe(offload_stats(OFFLOAD_WORK)), describe(offload_stats(OFFLOAD_LOOKUP)));
+}
+
 void class_backend_init(void) {
   rb_gc_register_address(&cBackend);
   cBackend = rb_define_class_under(mPolyphony, "Backend", rb_cObject);
@@ -552,11 +651,24 @@ void class_backend_init(void) {
   rb_define_method(cBackend, "break", Backend_break, 0);
   rb_define_method(cBackend, "stats", Backend_stats, 0);
   rb_define_method(cBackend, "__turn", Backend_turn, 0);
+  rb_define_method(cBackend, "__turn_under_way", Backend_turn_under_way, 0);
+  rb_define_module_function(mPolyphony, "__stall_limit=", Polyphony_set_stall_limit, 1);
+  rb_define_module_function(mPolyphony, "__thread_stats", Polyphony_s_thread_stats, 0);
+  rb_define_module_function(mPolyphony, "__take_stalls", Polyphony_take_stalls, 0);
+  rb_define_module_function(mPolyphony, "__timeline_start", Polyphony_timeline_start, 1);
+  rb_define_module_function(mPolyphony, "__timeline_stop", Polyphony_timeline_stop, 0);
+  rb_define_module_function(mPolyphony, "__timeline_after_fork", Polyphony_timeline_after_fork, 0);
+  rb_define_method(cBackend, "__timeline_id", Backend_timeline_id, 0);
+  rb_define_module_function(mPolyphony, "__stall_figures", Polyphony_stall_figures, 0);
+  rb_define_method(cBackend, "__held_up", Backend_held_up, 0);
+  rb_define_method(cBackend, "__totals", Backend_totals, 0);
+  rb_define_method(cBackend, "__pending", Backend_pending, 0);
   rb_define_method(cBackend, "trace", Backend_trace, -1);
   rb_define_method(cBackend, "trace_proc=", Backend_set_trace_proc, 1);
   rb_define_method(cBackend, "idle_proc=", Backend_set_idle_proc, 1);
   rb_define_method(cBackend, "idle_gc_period=", Backend_set_idle_gc_period, 1);
   rb_define_singleton_method(cBackend, "available", Backend_s_available, 0);
+  rb_define_singleton_method(cBackend, "__describe", Backend_s_describe, 1);
   define_operations();
   rb_define_module_function(mPolyphony, "backend_kind", Polyphony_backend_kind, 0);
   rb_define_module_function(mPolyphony, "backend_verify_blocking_mode",

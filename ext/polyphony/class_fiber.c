@@ -7,6 +7,7 @@
 #include "io.h"
 #include "place.h"
 #include "queue.h"
+#include "timeline.h"
 
 static struct fiber_state *get(VALUE self) { return fiber_state_of(self); }
 
@@ -414,7 +415,7 @@ static VALUE Fiber_spawn_frames(VALUE self) { return place_frames(get(self)->spu
 static VALUE Fiber_wait_reason(VALUE self) {
   const char *reason = generator_innermost(get(self))->wait_reason;
 
-  return reason ? rb_str_new_cstr(reason) : Qnil;
+  return reason ? rb_utf8_str_new_cstr(reason) : Qnil;
 }
 
 /* [reason or nil, subject or nil, since or nil] */
@@ -423,6 +424,44 @@ static VALUE Fiber_wait(VALUE self) {
   VALUE since = fiber->wait_since ? DBL2NUM((double)fiber->wait_since / NSEC_PER_SEC) : Qnil;
 
   return rb_ary_new_from_args(3, Fiber_wait_reason(self), fiber_state_wait_subject(fiber), since);
+}
+
+static VALUE Fiber_switches(VALUE self) { return ULL2NUM(get(self)->switches); }
+
+/* [id, name], as of those that have ended. */
+static VALUE Fiber_timeline(VALUE self) {
+  struct fiber_state *fiber = get(self);
+
+  return rb_assoc_new(UINT2NUM(timeline_fiber_id(fiber)), timeline_fiber_name(fiber));
+}
+
+/* Seconds until a sleep of its own is over, or nil. */
+static VALUE Fiber_time_left(VALUE self) {
+  struct fiber_state *fiber = generator_innermost(get(self));
+
+  if (!fiber->backend || !timer_armed_p(&fiber->timer)) return Qnil;
+  return DBL2NUM((double)(fiber->timer.deadline - backend_base_now(fiber->backend)) / NSEC_PER_SEC);
+}
+
+/* Every fiber of every thread that has waited or is to run. */
+static VALUE Fiber_s_all(VALUE klass) {
+  (void)klass;
+  return fiber_state_list();
+}
+
+/* Polyphony.__noting_kill(notes) { }: returns what the block returns. Fiber#kill and Thread#kill are no exceptions: no
+ * rescue sees them, and an ensure cannot tell them from a break. If one leaves the block, notes gets a true. Nothing of Ruby's
+ * runs before we go on, and so rb_errinfo is what it was. */
+static VALUE Words_noting_kill(VALUE self, VALUE notes) {
+  int state;
+  VALUE result;
+  (void)self;
+
+  Check_Type(notes, T_ARRAY);
+  result = rb_protect(rb_yield, Qundef, &state);
+  if (!state) return result;
+  if (FIXNUM_P(rb_errinfo())) rb_ary_push(notes, Qtrue);
+  rb_jump_tag(state);
 }
 
 static void define_words(void) {
@@ -452,6 +491,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__storage", Fiber_storage, 0);
   rb_define_method(cFiber, "__storage=", Fiber_set_storage, 1);
   rb_define_singleton_method(mPolyphony, "__as_new?", Words_as_new_p, 1);
+  rb_define_singleton_method(mPolyphony, "__noting_kill", Words_noting_kill, 1);
   rb_define_method(cFiber, "__park__", Fiber_park_off, 0);
   rb_define_method(cFiber, "__unpark__", Fiber_unpark, 0);
   rb_define_method(cFiber, "__parked__?", Fiber_parked_p, 0);
@@ -466,6 +506,10 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__away?", Fiber_away_p, 0);
   rb_define_method(cFiber, "__wait_reason", Fiber_wait_reason, 0);
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
+  rb_define_method(cFiber, "__timeline", Fiber_timeline, 0);
+  rb_define_method(cFiber, "__time_left", Fiber_time_left, 0);
+  rb_define_singleton_method(cFiber, "__all", Fiber_s_all, 0);
+  rb_define_method(cFiber, "switches", Fiber_switches, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
   rb_define_method(cFiber, "__shift_exception", Fiber_shift_exception, 0);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
@@ -484,6 +528,7 @@ void class_fiber_init(void) {
   rb_define_method(cFiber, "schedule_with_priority", Fiber_schedule_with_priority, -1);
   rb_define_method(cFiber, "__schedule_if_alive", Fiber_schedule_if_alive, 1);
   rb_define_method(cFiber, "__polyphony_resume", Fiber_resume, -1);
+  rb_define_alias(cFiber, "__polyphony_stock_to_s", "to_s");
   rb_define_method(cFiber, "await", Fiber_await, 0);
   rb_define_method(cFiber, "join", Fiber_await, 0);
   rb_define_method(cFiber, "value", Fiber_await, 0);

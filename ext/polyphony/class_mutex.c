@@ -275,12 +275,12 @@ static VALUE Mutex_sleep(int argc, VALUE *argv, VALUE self) {
   rb_scan_args(argc, argv, "01", &timeout);
   struct rest resting = { self, 0, checked_duration(timeout) };
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-  int64_t begun = clock_monotonic();
+  int64_t begun = clock_now();
   resting.entries = mutex_release(self);
   rb_ensure(rest, (VALUE)&resting, come_back, (VALUE)&resting);
   VALUE late = backend_base_shift_exception(fiber);
   if (late != Qundef) error_invoke(late);
-  return LL2NUM((clock_monotonic() - begun + NSEC_PER_SEC / 2) / NSEC_PER_SEC);
+  return LL2NUM((clock_now() - begun + NSEC_PER_SEC / 2) / NSEC_PER_SEC);
 }
 
 /* ---- Monitor -------------------------------------------------------------------------------- */

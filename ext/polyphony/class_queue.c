@@ -31,7 +31,9 @@ struct queue {
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
   VALUE part_of;                /* the pool ... it is part of, for reports; or Qnil */
-  const char *reason;           /* what shifters wait for: interned, or DEFAULT_REASON */
+  VALUE courier;                /* is told of what becomes of its items, see asked(); or Qnil */
+  const char *reason;           /* what shifters wait for: the bytes of reason_text, or a literal */
+  VALUE reason_text;            /* pinned: fibers that wait hold the pointer; or Qnil */
 };
 
 static VALUE *item_at(struct queue *queue, size_t index) {
@@ -47,6 +49,8 @@ static void queue_mark(void *pointer) {
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
   rb_gc_mark_movable(queue->part_of);
+  rb_gc_mark_movable(queue->courier);
+  rb_gc_mark(queue->reason_text);
 }
 
 static void queue_compact(void *pointer) {
@@ -56,6 +60,7 @@ static void queue_compact(void *pointer) {
   queue->owner = rb_gc_location(queue->owner);
   queue->ending = rb_gc_location(queue->ending);
   queue->part_of = rb_gc_location(queue->part_of);
+  queue->courier = rb_gc_location(queue->courier);
 }
 
 static void queue_free(void *pointer) {
@@ -93,7 +98,9 @@ static VALUE Queue_allocate(VALUE klass) {
   waitlist_init(&queue->shifters);
   waitlist_init(&queue->pushers);
   queue->part_of = Qnil;
+  queue->courier = Qnil;
   queue->reason = DEFAULT_REASON;
+  queue->reason_text = Qnil;
   return self;
 }
 
@@ -158,12 +165,25 @@ static void note_removal(struct queue *queue) {
   if (!queue->length && closed_p(queue)) waitlist_wake_all(&queue->shifters, Qnil);
 }
 
-static VALUE take(struct queue *queue) {
+/* What comes from elsewhere may have to be acknowledged there. So a courier hears of it when somebody
+ * comes for an item, which is done with those taken before; when an item is taken, which it may
+ * unwrap; and when one is dropped. It is Ruby code, and must not switch. */
+static void asked(struct queue *queue) {
+  if (!NIL_P(queue->courier)) rb_funcall(queue->courier, id_asked, 0);
+}
+
+static VALUE unwrapped(struct queue *queue, VALUE item) {
+  return NIL_P(queue->courier) ? item : rb_funcall(queue->courier, id_taken, 1, item);
+}
+
+static VALUE take_wrapped(struct queue *queue) {
   VALUE item = remove_first(queue);
 
   note_removal(queue);
   return item;
 }
+
+static VALUE take(struct queue *queue) { return unwrapped(queue, take_wrapped(queue)); }
 
 static void remove_at(struct queue *queue, size_t index) {
   for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
@@ -199,13 +219,14 @@ static void wait_for_room(VALUE self, struct queue *queue) {
 }
 
 /* Who waits for the answer to a question is told that there will be none. Runs Ruby code. */
-static void tell_asker(VALUE item) {
+static void tell_asker(struct queue *queue, VALUE item) {
+  if (!NIL_P(queue->courier)) rb_funcall(queue->courier, id_dropped, 1, item);
   if (RTEST(rb_obj_is_kind_of(item, cRequest))) rb_funcall(item, id_dropped, 0);
 }
 
 static void drop(struct queue *queue, VALUE item) {
   queue->dropped++;
-  tell_asker(item);
+  tell_asker(queue, item);
 }
 
 /* False if the new item is to be dropped. Whatever runs Ruby code is followed by another look: the
@@ -260,12 +281,26 @@ static VALUE Queue_initialize(int argc, VALUE *argv, VALUE self) {
 static VALUE Queue_serve(VALUE self, VALUE owner, VALUE reason) {
   struct queue *queue = get(self);
 
-  queue->reason = rb_id2name(rb_intern_str(StringValue(reason)));
+  RB_OBJ_WRITE(self, &queue->reason_text, waitlist_reason(reason));
+  queue->reason = RSTRING_PTR(queue->reason_text);
   RB_OBJ_WRITE(self, &queue->part_of, owner);
   return self;
 }
 
 static VALUE Queue_part_of(VALUE self) { return get(self)->part_of; }
+
+/* One for all queues of a kind: it does not hear which one it is. */
+static VALUE Queue_set_courier(VALUE self, VALUE courier) {
+  RB_OBJ_WRITE(self, &get(self)->courier, courier);
+  return courier;
+}
+
+/* Past its capacity. False if there will be nobody to take it. */
+static VALUE Queue_add(VALUE self, VALUE item) {
+  if (closed_p(get(self))) return Qfalse;
+  append(self, get(self), item);
+  return Qtrue;
+}
 
 static VALUE Queue_push(VALUE self, VALUE item) {
   struct queue *queue = get(self);
@@ -287,6 +322,7 @@ static VALUE Queue_unshift(VALUE self, VALUE item) {
 static bool item_free_p(struct queue *queue) { return queue->length > queue->shifters.woken; }
 
 static VALUE shift_now(struct queue *queue) {
+  asked(queue);
   if (item_free_p(queue)) return take(queue);
   rb_raise(rb_eThreadError, "queue empty");
 }
@@ -304,6 +340,7 @@ static VALUE shift_until(VALUE self, struct queue *queue, int64_t until, enum ou
   bool expired = false;
 
   *outcome = GOT_IT;
+  asked(queue);
   backend_base_snooze(backend_base_current());
   if (item_free_p(queue)) return take(queue);
   *outcome = WAS_CLOSED;
@@ -374,6 +411,7 @@ static VALUE Queue_shift_all(VALUE self) {
   struct queue *queue = get(self);
   VALUE all = rb_ary_new_capa((long)queue->length);
 
+  asked(queue);
   while (queue->length) rb_ary_push(all, take(queue));
   return all;
 }
@@ -400,7 +438,7 @@ static VALUE Queue_delete(VALUE self, VALUE item) {
 static VALUE Queue_clear(VALUE self) {
   struct queue *queue = get(self);
 
-  while (queue->length) tell_asker(take(queue));
+  while (queue->length) tell_asker(queue, take_wrapped(queue));
   return self;
 }
 
@@ -504,6 +542,8 @@ void class_queue_init(void) {
   rb_define_method(klass, "initialize", Queue_initialize, -1);
   rb_define_method(klass, "__serve", Queue_serve, 2);
   rb_define_method(klass, "__owner", Queue_part_of, 0);
+  rb_define_method(klass, "__courier=", Queue_set_courier, 1);
+  rb_define_method(klass, "__add", Queue_add, 1);
   rb_define_method(klass, "push", Queue_push, 1);
   rb_define_method(klass, "<<", Queue_push, 1);
   rb_define_method(klass, "enq", Queue_push, 1);

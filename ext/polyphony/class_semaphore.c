@@ -92,7 +92,7 @@ static bool try(VALUE self, struct semaphore *semaphore) {
   if (semaphore->taken + semaphore->waiting.woken >= semaphore->limit) return false;
   if (semaphore->taken == semaphore->capacity) grow(semaphore);
   struct place *place = &semaphore->places[semaphore->taken];
-  place->since = clock_monotonic_coarse();
+  place->since = clock_now_coarse();
   RB_OBJ_WRITE(self, &place->fiber, rb_fiber_current());
   semaphore->taken++;
   return true;

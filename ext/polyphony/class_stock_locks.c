@@ -46,14 +46,25 @@ static void wait_for_mutex(VALUE mutex) {
   stock_lock_take(&lock);
 }
 
+static inline VALUE taken(VALUE lock) {
+  if (RB_UNLIKELY(stock_lock_noting)) stock_lock_note(lock);
+  return lock;
+}
+
+static inline void given_up(VALUE lock) {
+  if (RB_UNLIKELY(stock_lock_noting)) stock_lock_forget(lock);
+}
+
 static VALUE Mutex_lock(VALUE self) {
-  if (!has_to_wait_p(self)) return direct ? rb_mutex_lock(self) : rb_call_super(0, NULL);
-  wait_for_mutex(self);
-  return self;
+  if (has_to_wait_p(self)) wait_for_mutex(self);
+  else if (direct) rb_mutex_lock(self);
+  else rb_call_super(0, NULL);
+  return taken(self);
 }
 
 static VALUE give_up_mutex(VALUE mutex) {
   rb_mutex_unlock(mutex);
+  given_up(mutex);
   if (stock_lock_waited) stock_lock_given_up(mutex);
   return mutex;
 }
@@ -61,6 +72,7 @@ static VALUE give_up_mutex(VALUE mutex) {
 static VALUE Mutex_unlock(VALUE self) {
   if (direct) return give_up_mutex(self);
   rb_call_super(0, NULL);
+  given_up(self);
   if (stock_lock_waited) stock_lock_given_up(self);
   return self;
 }
@@ -70,6 +82,7 @@ static VALUE Mutex_synchronize(VALUE self) {
   if (has_to_wait_p(self)) wait_for_mutex(self);
   else if (direct) rb_mutex_lock(self);
   else return rb_call_super(0, NULL);
+  taken(self);
   return rb_ensure(rb_yield, Qundef, give_up_mutex, self);
 }
 
@@ -104,6 +117,7 @@ static VALUE get_up(VALUE argument) {
   struct stock_lock lock = { owner_of(nap->mutex, nap->fiber), rb_mutex_trylock, nap->mutex };
 
   if (!RTEST(rb_mutex_trylock(nap->mutex))) stock_lock_take_firmly(&lock);
+  taken(lock.lock);
   return Qnil;
 }
 
@@ -146,6 +160,7 @@ static VALUE Mutex_sleep(int argc, VALUE *argv, VALUE self) {
 
   if (!NIL_P(resting.timeout)) rb_time_interval(resting.timeout);  /* refused before it is given away */
   rb_mutex_unlock(self);
+  given_up(owner_of(self, fiber));
   if (stock_lock_waited) stock_lock_given_up(owner_of(self, fiber));
   rb_ensure(nap, (VALUE)&resting, get_up, (VALUE)&resting);
   raise_late_exception(fiber);
@@ -236,11 +251,21 @@ static bool may_enter_p(VALUE monitor) {
 static VALUE Monitor_enter(VALUE self) {
   struct stock_lock lock = { self, try_enter, self };
 
-  if (may_enter_p(self) && RTEST(try_enter(self))) return Qnil;
-  if (!ours_p()) return enter(self);
-  refuse_in_handler();
-  stock_lock_take(&lock);
+  if (!may_enter_p(self) || !RTEST(try_enter(self))) {
+    if (!ours_p()) return enter(self);
+    refuse_in_handler();
+    stock_lock_take(&lock);
+  }
+  taken(self);
   return Qnil;
+}
+
+/* It may have been entered more than once. */
+static VALUE leave_noting(VALUE monitor) {
+  VALUE result = leave(monitor);
+
+  if (!RTEST(rb_funcallv(monitor, id_mon_owned_p, 0, NULL))) stock_lock_forget(monitor);
+  return result;
 }
 
 static VALUE tell(VALUE monitor) {
@@ -249,7 +274,9 @@ static VALUE tell(VALUE monitor) {
 }
 
 static VALUE Monitor_exit(VALUE self) {
-  return stock_lock_waited ? rb_ensure(leave, self, tell, self) : leave(self);
+  VALUE (*out)(VALUE) = RB_UNLIKELY(stock_lock_noting) ? leave_noting : leave;
+
+  return stock_lock_waited ? rb_ensure(out, self, tell, self) : out(self);
 }
 
 static VALUE Monitor_synchronize(VALUE self) {
@@ -370,6 +397,13 @@ static void define_monitor(VALUE locks) {
 
 /* For reports. */
 static VALUE Waiters_lock(VALUE self) { return stock_lock_subject(self); }
+static VALUE Waiters_holders(VALUE self) { return stock_lock_holders(self); }
+
+static VALUE StockLocks_set_noting(VALUE self, VALUE on) {
+  (void)self;
+  stock_lock_set_noting(RTEST(on));
+  return on;
+}
 
 /* For tests: a wake that was lost by a mistake of ours would only be late. */
 static VALUE StockLocks_unseen(VALUE self) {
@@ -386,5 +420,7 @@ void class_stock_locks_init(void) {
   define_condition(locks);
   define_monitor(locks);
   rb_define_method(stock_lock_class(), "lock", Waiters_lock, 0);
+  rb_define_method(stock_lock_class(), "holders", Waiters_holders, 0);
+  rb_define_singleton_method(locks, "noting=", StockLocks_set_noting, 1);
   rb_define_singleton_method(locks, "unseen", StockLocks_unseen, 0);
 }

@@ -218,6 +218,8 @@ static VALUE Thread_s_main_ractor_p(VALUE klass) {
   return ractor_main_p() ? Qtrue : Qfalse;
 }
 
+static VALUE Thread_helper_p(VALUE self) { return RTEST(rb_ivar_get(self, id_helper)) ? Qtrue : Qfalse; }
+
 static VALUE Thread_set_helper(VALUE self) { return rb_ivar_set(self, id_helper, Qtrue); }
 
 /* ---- interrupting --------------------------------------------------------------------------- */
@@ -396,6 +398,7 @@ static void define_life(void) {
   rb_define_method(rb_cThread, "__polyphony_never_begin", Thread_never_begin, 0);
   rb_define_method(rb_cThread, "__polyphony_await_end", Thread_await_end, 1);
   rb_define_method(rb_cThread, "__polyphony_helper", Thread_set_helper, 0);
+  rb_define_method(rb_cThread, "__polyphony_helper?", Thread_helper_p, 0);
 }
 
 static void define_interrupts(void) {

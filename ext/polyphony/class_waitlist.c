@@ -9,7 +9,8 @@ static const char *const DEFAULT_REASON = "being woken";
 struct face {
   struct waitlist list;
   VALUE owner;                  /* the lock, pool ... it is part of, for reports; or Qnil */
-  const char *reason;           /* interned, or DEFAULT_REASON */
+  const char *reason;           /* the bytes of reason_text, or DEFAULT_REASON */
+  VALUE reason_text;            /* pinned: fibers that wait hold the pointer; or Qnil */
 };
 
 static void face_mark(void *pointer) {
@@ -17,6 +18,7 @@ static void face_mark(void *pointer) {
 
   waitlist_mark(&face->list);
   rb_gc_mark_movable(face->owner);
+  rb_gc_mark(face->reason_text);
 }
 
 /* Fibers are reached through their records, which do not move. */
@@ -54,6 +56,7 @@ static VALUE WaitList_allocate(VALUE klass) {
   waitlist_init(&face->list);
   face->owner = Qnil;
   face->reason = DEFAULT_REASON;
+  face->reason_text = Qnil;
   return self;
 }
 
@@ -72,7 +75,9 @@ static VALUE WaitList_initialize(int argc, VALUE *argv, VALUE self) {
 
   rb_scan_args(argc, argv, "02", &owner, &reason);
   RB_OBJ_WRITE(self, &face->owner, owner);
-  if (!NIL_P(reason)) face->reason = rb_id2name(rb_intern_str(StringValue(reason)));
+  if (NIL_P(reason)) return self;
+  RB_OBJ_WRITE(self, &face->reason_text, waitlist_reason(reason));
+  face->reason = RSTRING_PTR(face->reason_text);
   return self;
 }
 

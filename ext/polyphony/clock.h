@@ -2,6 +2,7 @@
 #ifndef POLYPHONY_CLOCK_H
 #define POLYPHONY_CLOCK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -24,6 +25,25 @@ static inline int64_t clock_monotonic_coarse(void) {
 #else
   return clock_read(CLOCK_MONOTONIC);
 #endif
+}
+
+/* The clock of timers and of whatever is compared with them. It is the monotonic one, unless a test
+ * has stopped it: then it stands still and jumps. It never goes back: when the test is over it goes on
+ * from where it is, which may be ahead. Written by virtual_clock.c alone; under the GVL. */
+extern struct clock_shift {
+  bool stopped;
+  int64_t now;                         /* while it is stopped */
+  int64_t ahead;                       /* of the monotonic one, otherwise; 0 or more */
+} clock_shift;
+
+static inline int64_t clock_now(void) {
+  if (__builtin_expect(clock_shift.stopped, 0)) return clock_shift.now;
+  return clock_monotonic() + clock_shift.ahead;
+}
+
+static inline int64_t clock_now_coarse(void) {
+  if (__builtin_expect(clock_shift.stopped, 0)) return clock_shift.now;
+  return clock_monotonic_coarse() + clock_shift.ahead;
 }
 
 #endif

@@ -28,8 +28,33 @@ static bool stuck_in_ruby_p(VALUE thread) {
   return !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
 }
 
+static bool helper_p(VALUE thread) { return RTEST(rb_ivar_get(thread, id_helper)); }
+
+bool deadlock_counts_p(VALUE thread) {
+  return (thread == rb_thread_main() || thread_life_of(thread)) && !helper_p(thread);
+}
+
+/* Unlike stuck_p: something that it waits for may be pending. */
+static bool waits_p(VALUE thread) {
+  struct backend_base *backend = backend_base_of_thread(thread);
+
+  if (!backend || !backend->open) return stuck_in_ruby_p(thread);
+  return backend->polling && !backend->runqueue.length && !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
+}
+
+bool deadlock_others_wait_p(void) {
+  rb_thread_schedule();
+  VALUE threads = rb_funcall(rb_cThread, id_list, 0);
+
+  for (long i = 0; i < RARRAY_LEN(threads); i++) {
+    VALUE thread = RARRAY_AREF(threads, i);
+    if (thread != rb_thread_current() && deadlock_counts_p(thread) && !waits_p(thread)) return false;
+  }
+  return true;
+}
+
 static enum outlook outlook_of(VALUE thread) {
-  if (thread == rb_thread_current() || RTEST(rb_ivar_get(thread, id_helper))) return OUTLOOK_NONE;
+  if (thread == rb_thread_current() || helper_p(thread)) return OUTLOOK_NONE;
   if (!plain_p(thread)) return stuck_p(thread) ? OUTLOOK_NONE : OUTLOOK_GOOD;
   return stuck_in_ruby_p(thread) ? OUTLOOK_BAD : OUTLOOK_OPEN;
 }

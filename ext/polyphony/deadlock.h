@@ -14,6 +14,12 @@ enum outlook {
 
 enum outlook deadlock_outlook(void);
 
+/* Whether a thread is one of ours (the main one, or begun with Polyphony) and does something by itself. */
+bool deadlock_counts_p(VALUE thread);
+/* Whether all others that count wait, for whatever it may be. Gives way first: a thread whose wait is over
+ * but who has not got the GVL yet looks as if it waited. */
+bool deadlock_others_wait_p(void);
+
 /* Raises Deadlock in the main thread's main fiber, whichever thread found out. True if that fiber is
  * one of backend's, so that there is somebody to run now. */
 bool deadlock_report(struct backend_base *backend);

@@ -3,6 +3,7 @@
 #ifndef POLYPHONY_DRIVER_H
 #define POLYPHONY_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,12 +17,19 @@ enum driver_feature {
   DRIVER_MULTI_RECV   = 1 << 3,
 };
 
+/* group: "flag", "opcode" or "extra". */
+typedef void (*driver_teller)(void *argument, const char *group, const char *name, bool there);
+
 struct driver {
   const char *name;              /* what POLYPHONY_BACKEND and Backend#kind call it */
 
   /* 0 if this driver can work in this process, else -errno of what refused it, and in why (size
    * bytes) one line that a user understands and that names a way out. Opens nothing for good. */
   int (*probe)(char *why, size_t size);
+
+  /* Tells what it uses of what the kernel offers, for polyphony doctor: nothing where it does not work. NULL: there is nothing
+   * to tell. */
+  void (*describe)(driver_teller tell, void *argument);
 
   /* 0 or -errno; sets loop->driver_data, loop->features and loop->poller. Called by the thread that will use
    * the loop, which is the only one to call anything below. Must watch loop->wakeup. */

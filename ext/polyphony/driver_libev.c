@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,7 @@ struct libev {
   int64_t now;                         /* when the present or last poll began to look */
   bool news;                           /* this poll has settled something or was woken */
   bool expired;                        /* the timer fired */
+  bool unsaid;                         /* watchers came or went, and epoll does not know yet */
 };
 
 /* An epoll instance around one descriptor: libev's epoll knows EPOLLIN and EPOLLOUT only, but an
@@ -167,6 +169,7 @@ static void stop_io(struct loop *loop, struct op *op) {
   ev_io *io = &libev_op(op)->watcher.io;
 
   ev_io_stop(libev->ev, io);
+  libev->unsaid = true;
   if (io->data) nest_close(io->data);
   recheck_others(loop, op);
 }
@@ -206,6 +209,7 @@ static void start_io(struct loop *loop, struct op *op, struct nest *nest) {
   io->events = nest ? EV_READ : (events & POLLIN ? EV_READ : 0) | (events & POLLOUT ? EV_WRITE : 0);
   if (!trusted) io->events |= EV__IOFDSET;
   ev_io_start(libev->ev, io);
+  libev->unsaid = true;
   lop->stage = STAGE_WATCHING;
   lop->since = now_ms(libev);
   list_push(trusted ? &libev->trusted : &libev->fresh, &lop->node);
@@ -387,6 +391,7 @@ static void register_again(struct libev *libev, int fd) {
   ev_io_init(&io, on_ready, fd, EV_READ);
   ev_io_start(libev->ev, &io);
   ev_io_stop(libev->ev, &io);
+  libev->unsaid = true;
 }
 
 static struct libev_op *first_trusted(struct libev *libev) {
@@ -447,16 +452,53 @@ static void arm_timeout(struct libev *libev, int64_t deadline) {
   ev_timer_start(libev->ev, &libev->timeout);
 }
 
+static void run_libev(struct libev *libev, int flags) {
+  if (++libev->turn == 0) libev->turn = 1;
+  libev->unsaid = false;
+  ev_run(libev->ev, flags);
+}
+
+#ifdef __linux__
+/* libev has epoll_wait count the time, in whole milliseconds, rounded up. So it gets all but the last of it, and that is waited for
+ * here, on the descriptor of its epoll. If that were another one, what comes in the meantime would be seen at the end. */
+enum { ROUNDING = 1, LAST_PART = 2 * ROUNDING };       /* ms */
+
+static bool near_p(const struct libev *libev, int64_t deadline) {
+  return libev->loop->poller >= 0 && deadline - libev->now <= LAST_PART * NSEC_PER_MSEC;
+}
+
+static int64_t coarsely(const struct libev *libev, int64_t deadline) {
+  return libev->loop->poller < 0 || deadline == CLOCK_NEVER ? deadline : deadline - ROUNDING * NSEC_PER_MSEC;
+}
+
+static void wait_exactly(struct libev *libev, int64_t deadline) {
+  struct pollfd poller = { .fd = libev->loop->poller, .events = POLLIN };
+
+  if (libev->unsaid) run_libev(libev, EVRUN_NOWAIT);
+  int64_t left = deadline - clock_monotonic();
+  if (libev->news || left <= 0) return;
+  struct timespec timeout = { .tv_nsec = left };
+  if (ppoll(&poller, 1, &timeout, NULL) != 0) run_libev(libev, EVRUN_NOWAIT);
+}
+#else
+static bool near_p(const struct libev *libev, int64_t deadline) { return (void)libev, (void)deadline, false; }
+static int64_t coarsely(const struct libev *libev, int64_t deadline) { return (void)libev, deadline; }
+static void wait_exactly(struct libev *libev, int64_t deadline) { (void)libev, (void)deadline; }
+#endif
+
 static void run(struct libev *libev, int64_t deadline) {
   end_trust(libev);
   check_fresh(libev);
   bool wait = !libev->news && deadline > libev->now;
 
-  if (wait) arm_timeout(libev, deadline);
   libev->expired = false;
-  if (++libev->turn == 0) libev->turn = 1;
-  ev_run(libev->ev, wait ? EVRUN_ONCE : EVRUN_NOWAIT);
-  ev_timer_stop(libev->ev, &libev->timeout);
+  if (wait && near_p(libev, deadline)) {
+    wait_exactly(libev, deadline);
+  } else {
+    if (wait) arm_timeout(libev, coarsely(libev, deadline));
+    run_libev(libev, wait ? EVRUN_ONCE : EVRUN_NOWAIT);
+    ev_timer_stop(libev->ev, &libev->timeout);
+  }
   if (wait) libev->now = clock_monotonic();
 }
 
@@ -517,7 +559,19 @@ static void start_own_watchers(struct libev *libev) {
   ev_fork_start(libev->ev, &libev->renewal);
 }
 
-/* libev does not tell which descriptor it opens: it is the lowest that is free. */
+/* libev does not tell which descriptor it opens: it is the lowest that is free. Another loop must not take that
+ * meanwhile, and if another thread has, for something else, it is not an epoll. */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static bool new_epoll_p(int fd, const struct loop *loop) {
+#ifdef __linux__
+  return epoll_ctl(fd, EPOLL_CTL_DEL, loop->wakeup.fd, NULL) < 0 && errno == ENOENT;
+#else
+  (void)loop;
+  return fd >= 0;
+#endif
+}
+
 static int lowest_free(const struct loop *loop) {
   int fd = fcntl(loop->wakeup.fd, F_DUPFD_CLOEXEC, 0);
 
@@ -532,11 +586,15 @@ static int libev_open(struct loop *loop) {
   struct libev *libev = calloc(1, sizeof(*libev));
   if (!libev) return -ENOMEM;
 
+  pthread_mutex_lock(&opening);
   loop->poller = lowest_free(loop);
   errno = 0;
   libev->ev = create_ev_loop();
+  rc = errno;
+  if (!new_epoll_p(loop->poller, loop)) loop->poller = -1;
+  pthread_mutex_unlock(&opening);
   if (!libev->ev) {
-    rc = errno ? -errno : -ENOSYS;
+    rc = rc ? -rc : -ENOSYS;
     free(libev);
     return rc;
   }

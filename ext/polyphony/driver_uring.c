@@ -612,6 +612,7 @@ static char *find_buffer(struct loop *loop, uint32_t buffer) {
 const struct driver driver_uring = {
   .name = "io_uring",
   .probe = uring_probe,
+  .describe = uring_describe,
   .open = open_driver,
   .close = close_driver,
   .after_fork = reopen_driver,

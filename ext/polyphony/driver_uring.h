@@ -63,6 +63,7 @@ char *uring_buffer(struct uring *u, uint32_t buffer);
 void uring_recycle(struct uring *u, uint32_t buffer);  /* ignores what is not one */
 
 int  uring_probe(char *why, size_t size);              /* see driver.h */
+void uring_describe(void (*tell)(void *argument, const char *group, const char *name, bool there), void *argument);
 
 /* driver_uring_entry.c: what is asked of the kernel, and what its answers mean. */
 

@@ -408,4 +408,37 @@ int uring_probe(char *why, size_t size) {
   return rc;
 }
 
+static const struct {
+  unsigned flag;
+  const char *name;
+} setup_flags[] = {
+  { IORING_SETUP_SINGLE_ISSUER, "IORING_SETUP_SINGLE_ISSUER (Linux 6.0)" },
+  { IORING_SETUP_DEFER_TASKRUN, "IORING_SETUP_DEFER_TASKRUN (Linux 6.1)" },
+  { IORING_SETUP_COOP_TASKRUN,  "IORING_SETUP_COOP_TASKRUN (Linux 5.19)" },
+  { IORING_SETUP_TASKRUN_FLAG,  "IORING_SETUP_TASKRUN_FLAG (Linux 5.19)" },
+  { IORING_SETUP_SUBMIT_ALL,    "IORING_SETUP_SUBMIT_ALL (Linux 5.18)" },
+};
+
+static void describe_flags(const struct uring *u, driver_teller tell, void *argument) {
+  bool deferred = u->ring.flags & IORING_SETUP_DEFER_TASKRUN;
+
+  for (unsigned i = 0; i < sizeof(setup_flags) / sizeof(*setup_flags); i++) {
+    if (deferred && setup_flags[i].flag == IORING_SETUP_COOP_TASKRUN) continue;  /* which it replaces */
+    tell(argument, "flag", setup_flags[i].name, u->ring.flags & setup_flags[i].flag);
+  }
+}
+
+void uring_describe(driver_teller tell, void *argument) {
+  struct uring u;
+
+  if (uring_open(&u, URING_LEAST_ENTRIES, NULL) < 0) return;
+  describe_flags(&u, tell, argument);
+  for (unsigned kind = 0; kind < OP_KINDS; kind++)
+    if (opcodes[kind].name) tell(argument, "opcode", opcodes[kind].name, !u.lacks[kind]);
+  tell(argument, "extra", "multishot accept (Linux 5.19)", u.features & DRIVER_MULTI_ACCEPT);
+  tell(argument, "extra", "multishot receive (Linux 6.0)", u.features & DRIVER_MULTI_RECV);
+  tell(argument, "extra", "writes without SIGPIPE (Linux 6.18)", u.write_flags != 0);
+  uring_close(&u);
+}
+
 #endif

@@ -5,6 +5,8 @@
 #include "generator.h"
 #include "place.h"
 #include "holding.h"
+#include "stall.h"
+#include "timeline.h"
 #include "waitlist.h"
 
 /* ---- running the block ----------------------------------------------------------------------- */
@@ -225,6 +227,7 @@ static void conclude(struct fiber_state *fiber) {
   holding_end_all(fiber);
   fiber_state_adopt(NULL, fiber);
   fiber_state_forget(fiber);
+  if (timeline_on) timeline_end(fiber);
   if (!NIL_P(fiber->backend->trace_proc)) trace_end(fiber);
 }
 
@@ -381,6 +384,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
   int killed = run_to_the_end(&run);
+  stall_turn_ends(fiber->backend, fiber);
   fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);

@@ -11,7 +11,7 @@ VALUE cFiberState = Qnil;
   DO(state->self) DO(state->fiber) DO(state->pending) DO(state->wait_subject) DO(state->wake) \
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
-  DO(state->held_back) DO(state->deadline) DO(state->storage) DO(state->condition) \
+  DO(state->held_back) DO(state->sched) DO(state->deadline) DO(state->storage) DO(state->condition) \
   DO(state->last_status) DO(state->arrived)
 
 static void mark_lent(VALUE lent) {

@@ -38,6 +38,7 @@ struct fiber_state {
   bool retried : 1;             /* its stack could not be had once already */
   bool ended : 1;               /* result is set; will not run again */
   bool away : 1;                /* has left through backend_base_switch_fiber */
+  bool at_turn : 1;             /* and it was by giving others their turn: it is queued, with nothing to hear */
   bool idle_ok : 1;             /* waits in suspend: may be resumed when there is nothing to do */
   bool failed : 1;              /* ended, and result is the exception */
   bool graceful : 1;            /* graceful_shutdown? */
@@ -59,6 +60,10 @@ struct fiber_state {
   bool unsure : 1;              /* others may stand between it and the resumer */
   bool escorted : 1;            /* by generator_resume, which knows when it is back */
   bool heard : 1;               /* somebody wants to hear of its end */
+
+  uint64_t switches;            /* how often it was switched to */
+  const void *frame;            /* where on its stack its last resched was; or NULL */
+  uint32_t timeline_id;         /* see timeline.h; 0 until it is seen there */
 
   /* runqueue.c */
   bool queued;
@@ -91,6 +96,7 @@ struct fiber_state {
   bool holds_kill;              /* one of these says so */
   VALUE arrived;                /* in a mask: the last exception that came from outside; or Qnil */
   VALUE held_back;              /* Array of exceptions that wait for the end of those, or Qnil */
+  VALUE sched;                  /* the Polyphony::Sched it was pushed to, or Qnil */
   VALUE deadline;               /* Polyphony::Deadline that holds for it and what it spins, or Qnil */
   struct list noted;            /* in backend->noted while it is in one, or heard, and not ours */
 

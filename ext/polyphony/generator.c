@@ -65,6 +65,18 @@ static bool leave_all_below(struct fiber_state *fiber, struct fiber_state *known
   return found;
 }
 
+/* Whether it waits for one that it has resumed. Ruby tells only in its text for a fiber; a text without it is taken for
+ * that of one that has yielded. */
+static bool resuming_p(struct fiber_state *fiber) {
+  static const char END[] = " by resuming)>";
+  const long length = sizeof(END) - 1;
+  VALUE text = rb_funcallv(fiber->fiber, id_stock_to_s, 0, NULL);
+  bool resuming = RSTRING_LEN(text) >= length && !memcmp(RSTRING_END(text) - length, END, length);
+
+  RB_GC_GUARD(text);
+  return resuming;
+}
+
 /* The fiber runs, and the one known to run before did not come back to it. */
 static void resumed(struct backend_base *backend, struct fiber_state *fiber, bool newborn) {
   struct fiber_state *before = backend->current;
@@ -73,9 +85,9 @@ static void resumed(struct backend_base *backend, struct fiber_state *fiber, boo
   while (before && generator_p(before) && dead_p(before)) before = leave(before);
   if (!before) before = backend->root;
   if (!generator_p(fiber) || before == fiber || fiber->resumer == before) return;
-  /* One that was not looked at when it was resumed: others may stand between, and it has come
-   * back to one of them now. */
-  if (before->unsure && before->resumer && !newborn) {
+  /* One that was not looked at when it was resumed: others may stand between, and if it has not resumed this one it
+   * has come back to one of them now. */
+  if (before->unsure && before->resumer && !newborn && !resuming_p(before)) {
     unsure = true;
     before = leave(before);
   }

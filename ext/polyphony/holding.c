@@ -28,7 +28,7 @@ void holding_free(struct holding *holding) { list_remove(&holding->link); }
 void holding_take(struct holding *holding, VALUE owner) {
   RB_OBJ_WRITE(owner, &holding->fiber, rb_fiber_current());
   RB_OBJ_WRITE(owner, &holding->thread, rb_thread_current());
-  holding->since = clock_monotonic_coarse();
+  holding->since = clock_now_coarse();
 }
 
 void holding_drop(struct holding *holding) {

@@ -170,6 +170,7 @@ VALUE io_process_wait(int pid, int flags);
  * and if system is cut short, its child is reaped when it ends. */
 VALUE io_process_wait_hook(int pid, int flags);
 /* Returns when that child has ended, perhaps before, or if it is none; reaps nothing. */
+int io_open_pidfd(int pid);                            /* -1 and errno; close-on-exec */
 void io_process_await(int pid);
 int io_process_pid(VALUE status);                      /* of a Process::Status or ::Waiter */
 /* Says that somebody waits for that child elsewhere (1), or does no more (-1). Does not raise. */

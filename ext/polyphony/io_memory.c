@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "attempt.h"
 #include "clock.h"
+#include "faults.h"
 #include "intake.h"
 #include "io.h"
 #include "loading.h"
@@ -211,7 +212,7 @@ static int64_t write_at_once(struct backend_base *backend, VALUE io, const char 
   struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
   struct attempt attempt = { .hints = slot ? slot->hints : 0 };
 
-  if (!backend_base_quick_p(backend)) return -EAGAIN;
+  if (RB_UNLIKELY(faults_on) || !backend_base_quick_p(backend)) return -EAGAIN;
   op.as.rw.base = (char *)base;
   op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
   op.as.rw.offset = -1;

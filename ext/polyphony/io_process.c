@@ -194,7 +194,7 @@ static void await_watch(const struct watch *like) {
 
 /* ---- pidfd ----------------------------------------------------------------------------------- */
 
-static int open_pidfd(int pid) {
+int io_open_pidfd(int pid) {
 #ifdef SYS_pidfd_open
   return (int)syscall(SYS_pidfd_open, pid, 0);  /* close-on-exec always */
 #else
@@ -225,7 +225,7 @@ static struct watch watch_for(int pid, int flags) {
 
 static void await_child(int pid, int flags) {
   struct watch watch = watch_for(pid, flags);
-  int fd = pid > 0 && !watch.options ? open_pidfd(pid) : -ENOSYS;
+  int fd = pid > 0 && !watch.options ? io_open_pidfd(pid) : -ENOSYS;
 
   if (fd >= 0) rb_ensure(wait_for_pidfd, (VALUE)fd, close_pidfd, (VALUE)fd);
   else if (fd == -ENOSYS || errno == ENOSYS || errno == EPERM) await_watch(&watch);

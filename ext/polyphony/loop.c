@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "clock.h"
+#include "faults.h"
 #include "loop.h"
 #include "offload.h"
 
@@ -182,7 +183,29 @@ void loop_submit(struct loop *loop, struct op *op) {
     link_op(loop, op);
   }
   if (op->kind == OP_CALL) offload_submit(loop, op);
-  else loop->driver->submit(loop, op);
+  else if (!__builtin_expect(faults_on, 0) || !faults_strike(loop, op)) loop->driver->submit(loop, op);
+}
+
+/* What a fault has put off. */
+
+static bool shift_held(struct loop *loop, struct op *op) {
+  struct op **link = &loop->held;
+
+  while (*link && *link != op) link = &(*link)->next_free;
+  if (!*link) return false;
+  *link = op->next_free;
+  op->next_free = NULL;
+  return true;
+}
+
+static void submit_held(struct loop *loop) {
+  struct op *op;
+
+  while ((op = loop->held)) {
+    loop->held = op->next_free;
+    op->next_free = NULL;
+    loop->driver->submit(loop, op);
+  }
 }
 
 void loop_cancel(struct loop *loop, struct op *op) {
@@ -191,6 +214,7 @@ void loop_cancel(struct loop *loop, struct op *op) {
   op->state = OP_WITHDRAWING;
   loop->stats.cancelled++;
   if (op->job) offload_cancel(loop, op);
+  else if (loop->held && shift_held(loop, op)) loop_settle(loop, op, -ECANCELED);
   else loop->driver->cancel(loop, op);
 }
 
@@ -223,6 +247,7 @@ void loop_settle(struct loop *loop, struct op *op, int64_t result) {
 /* Waiting. */
 
 int loop_poll(struct loop *loop, int64_t timeout_ns) {
+  if (__builtin_expect(loop->held != NULL, 0)) submit_held(loop);
   /* A worker signals only the first op of a batch, so its wake-up may be seen by now. */
   if (loop->news || __atomic_load_n(&loop->offloaded, __ATOMIC_ACQUIRE)) timeout_ns = 0;
   loop->stats.polls++;
@@ -321,7 +346,7 @@ int loop_after_fork(struct loop *loop) {
   clear_news(loop);
   if (loop->fds) memset(loop->fds, 0, loop->fds_size * sizeof(*loop->fds));
   loop->in_flight = loop->offloads = 0;
-  loop->offloaded = NULL;
+  loop->offloaded = loop->held = NULL;
   pthread_mutex_init(&loop->offload_lock, NULL);
   wakeup_close(&loop->wakeup);
   if ((rc = wakeup_open(&loop->wakeup)) < 0) return rc;

@@ -42,6 +42,8 @@ struct loop {
   unsigned fds_size;
   pthread_mutex_t offload_lock;
   unsigned offloads;            /* ops that are with a worker or in the next list */
+  bool chained;                 /* the last op was linked to the next one: see faults.h */
+  struct op *held;              /* to be begun at the next poll, by next_free: see faults.h */
   struct op *offloaded;         /* done by a worker, not settled yet; under offload_lock */
   struct loop_stats stats;
 };

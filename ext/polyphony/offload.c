@@ -22,6 +22,8 @@ struct lane {
   struct list queue;
   unsigned queued, idle, threads;
   unsigned serving;                    /* jobs begun and neither finished nor given up */
+  unsigned largest;                    /* number of threads there was */
+  uint64_t done;
 };
 
 struct offload_job {
@@ -210,6 +212,7 @@ static void run_job(struct offload_job *job) {
 
   pthread_mutex_lock(&pool.lock);
   job->finished = true;
+  job->lane->done++;
   struct op *op = job->op;
   if (op) job->lane->serving--;
   pthread_mutex_unlock(&pool.lock);
@@ -268,7 +271,7 @@ static int ensure_thread(struct lane *lane) {
 
   int rc = start_thread(lane);
   if (rc < 0) return lane->threads > 0 ? 0 : rc;
-  lane->threads++;
+  if (++lane->threads > lane->largest) lane->largest = lane->threads;
   pool.pid = getpid();
   return 0;
 }
@@ -395,6 +398,18 @@ void offload_drain(struct loop *loop) {
   }
 }
 
+struct offload_stats offload_stats(enum offload_lane which) {
+  struct lane *lane = &pool.lanes[which];
+
+  pthread_mutex_lock(&pool.lock);
+  struct offload_stats stats = {
+    .threads = lane->threads, .idle = lane->idle, .busy = lane->threads - lane->idle,
+    .waiting = lane->queued, .largest = lane->largest, .done = lane->done,
+  };
+  pthread_mutex_unlock(&pool.lock);
+  return stats;
+}
+
 /* A worker, or another thread of the parent, may have held the lock and been halfway through the
  * queue: nothing in there can be freed, so it is left behind. */
 void offload_after_fork(void) {
@@ -404,7 +419,8 @@ void offload_after_fork(void) {
   for (struct lane *lane = pool.lanes; lane < pool.lanes + OFFLOAD_LANES; lane++) {
     pthread_cond_init(&lane->wanted, NULL);
     list_init(&lane->queue);
-    lane->queued = lane->idle = lane->threads = lane->serving = 0;
+    lane->queued = lane->idle = lane->threads = lane->serving = lane->largest = 0;
+    lane->done = 0;
   }
   pool.pid = getpid();
 }

@@ -29,6 +29,13 @@ void offload_collect(struct loop *loop);   /* settles what workers have finished
 void offload_drain(struct loop *loop);     /* waits for all workers that have an op of this loop */
 void offload_after_fork(void);             /* child: the workers are gone, forget them */
 
+struct offload_stats {
+  unsigned threads, idle, busy, waiting; /* busy ones may be at what was given up */
+  unsigned largest;                      /* number of threads there was in this process */
+  uint64_t done;
+};
+struct offload_stats offload_stats(enum offload_lane lane);  /* any thread */
+
 /* The blocking system call of op's kind in the calling thread; result as in op->result. */
 int64_t op_execute(struct op *op);
 

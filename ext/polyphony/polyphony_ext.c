@@ -5,7 +5,9 @@
 #include "fiber_state.h"
 #include "place.h"
 #include "ractor.h"
+#include "stall.h"
 #include "thread_life.h"
+#include "timeline.h"
 
 /* What stands before stock methods. Other ractors have no backend: there it is stock. */
 static void stock_methods_init(void) {
@@ -31,6 +33,8 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   errors_init();
   fiber_state_init();
   backend_base_init();
+  stall_init();
+  timeline_init();
   fiber_life_init();
   place_init();
   thread_life_init();
@@ -39,6 +43,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_event_init();
   class_mutex_init();
   class_condition_init();
+  class_sched_init();
   class_semaphore_init();
   class_pipe_init();
   class_scope_init();
@@ -46,6 +51,9 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   class_backend_init();
   class_scheduler_init();
   class_aside_init();
+  class_sqlite_init();
+  class_claims_init();
+  class_testing_init();
   stock_methods_init();
   backend_base_note_root();
 }

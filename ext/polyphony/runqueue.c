@@ -69,7 +69,7 @@ void runqueue_push(struct runqueue *queue, struct fiber_state *fiber, VALUE valu
 }
 
 void runqueue_push_event(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how) {
-  push(queue, LANE_EVENTS, fiber, value, how);
+  push(queue, RB_UNLIKELY(queue->shuffled) ? LANE_MAIN : LANE_EVENTS, fiber, value, how);
 }
 
 void runqueue_unshift(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how) {
@@ -101,10 +101,41 @@ static struct lane *next_lane(struct runqueue *queue) {
   return main;
 }
 
+void runqueue_shuffle(struct runqueue *queue, bool on, uint64_t seed) {
+  queue->shuffled = on;
+  queue->lot = seed;
+}
+
+/* splitmix64: every seed is as good as any other, 0 too. */
+static uint64_t draw(uint64_t *state) {
+  uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+  x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return x ^ (x >> 31);
+}
+
+/* Somebody from behind changes places with the first. Serials stay where they are, in order. */
+static void draw_first(struct runqueue *queue, struct lane *lane) {
+  struct runqueue_entry *head = first(lane);
+  uint64_t place = lane->head + draw(&queue->lot) % (lane->tail - lane->head);
+
+  if (head->serial == 0) return;       /* by priority: not up to chance */
+  while (!at(lane, place)->fiber) place = place + 1 == lane->tail ? lane->head : place + 1;
+  struct runqueue_entry *drawn = at(lane, place), before = *head;
+  uint64_t serial = drawn->serial;
+
+  *head = (struct runqueue_entry){ drawn->fiber, drawn->value, drawn->how, before.serial };
+  *drawn = (struct runqueue_entry){ before.fiber, before.value, before.how, serial };
+  before.fiber->place = place;
+  head->fiber->place = lane->head;
+}
+
 bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry) {
   struct lane *lane = &queue->lanes[LANE_MAIN];
 
   if (!queue->length) return false;
+  if (RB_UNLIKELY(queue->shuffled) && lane->length > 1) draw_first(queue, lane);
   if (queue->lanes[LANE_EVENTS].length) lane = lane->length ? next_lane(queue) : lane + 1;
   *entry = *first(lane);
   lane->head++;
@@ -112,6 +143,16 @@ bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry) {
   queue->length--;
   entry->fiber->queued = false;
   return true;
+}
+
+void runqueue_rotate(struct runqueue *queue, struct fiber_state *fiber) {
+  struct lane *lane = &queue->lanes[LANE_MAIN];
+
+  at(lane, lane->head++)->fiber->queued = false;  /* its place is free for one at the end */
+  *at(lane, lane->tail) = (struct runqueue_entry){ fiber, Qnil, RESUME_RETURN, ++queue->serial };
+  fiber->queued = true;
+  fiber->lane = LANE_MAIN;
+  fiber->place = lane->tail++;
 }
 
 struct runqueue_entry *runqueue_find(struct runqueue *queue, struct fiber_state *fiber) {

@@ -6,6 +6,9 @@
  * fibers were just spun, say), four woken ones may pass for each one of the crowd: a timer does
  * not wait for 30,000 others to start, nor they for ever. Within a lane order is always kept.
  *
+ * A test may have the order drawn by lot, from a seed (runqueue_shuffle): then there is one lane, and
+ * whoever is in it may be next, but for those at the head by priority. Off, it costs a comparison.
+ *
  * A fiber is in the queue at most once: its record knows its place, so scheduling it again is a
  * merge, not a second entry. Places are absolute numbers that only grow at the tail and shrink at
  * the head; a place is found at (place & mask) whatever the capacity, so doubling keeps them. */
@@ -42,6 +45,8 @@ struct runqueue {
   unsigned high_mark;           /* greatest length since stats were read */
   unsigned passed;              /* events that have passed a crowd since one of it was served */
   uint64_t serial;              /* of the last arrival */
+  bool shuffled;
+  uint64_t lot;                 /* state of the generator, while shuffled */
 };
 
 void runqueue_init(struct runqueue *queue);
@@ -56,6 +61,19 @@ void runqueue_push(struct runqueue *queue, struct fiber_state *fiber, VALUE valu
 void runqueue_push_event(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 void runqueue_unshift(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry);  /* false when empty */
+/* A fiber goes to the end, and the plain next one, which is somebody, leaves. */
+void runqueue_rotate(struct runqueue *queue, struct fiber_state *fiber);
+
+/* What is next if only order of arrival counts, or NULL: nobody, or it has to be looked at more closely. */
+static inline struct runqueue_entry *runqueue_plain_next(struct runqueue *queue) {
+  struct lane *lane = &queue->lanes[LANE_MAIN];
+
+  if (queue->lanes[LANE_EVENTS].length || !lane->length || queue->shuffled) return NULL;
+  return &lane->entries[lane->head & (lane->capacity - 1)];
+}
+
+/* From now on the order is drawn by lot, beginning with that seed; or no more. For class_testing.c. */
+void runqueue_shuffle(struct runqueue *queue, bool on, uint64_t seed);
 
 /* The entry of a queued fiber; valid until the queue is changed. */
 struct runqueue_entry *runqueue_find(struct runqueue *queue, struct fiber_state *fiber);

@@ -164,6 +164,30 @@ void stock_lock_given_up(VALUE lock) {
   if (!NIL_P(self)) wake(self, get(self));
 }
 
+/* ---- who has it ------------------------------------------------------------------------------- */
+
+bool stock_lock_noting;
+static VALUE owners;            /* Hash by identity: lock => Fiber */
+
+void stock_lock_set_noting(bool on) {
+  stock_lock_noting = on;
+  if (!on) rb_hash_clear(owners);
+}
+
+void stock_lock_note(VALUE lock) {
+  if (ractor_main_p()) rb_hash_aset(owners, lock, rb_fiber_current());
+}
+
+void stock_lock_forget(VALUE lock) {
+  if (ractor_main_p()) rb_hash_delete(owners, lock);
+}
+
+VALUE stock_lock_holders(VALUE waiters) {
+  VALUE fiber = rb_hash_lookup(owners, get(waiters)->lock);
+
+  return NIL_P(fiber) ? rb_ary_new() : rb_ary_new_from_args(1, rb_assoc_new(fiber, Qnil));
+}
+
 /* ---- given up unseen -------------------------------------------------------------------------- */
 
 static int collect(VALUE lock, VALUE self, VALUE list) {
@@ -204,6 +228,7 @@ int64_t stock_lock_patience(void) { return stock_lock_waited ? LOOK_EVERY : -1; 
 
 void stock_lock_after_fork(void) {
   rb_hash_clear(all);
+  rb_hash_clear(owners);
   stock_lock_waited = 0;
 }
 
@@ -215,4 +240,6 @@ void stock_lock_init(void) {
   rb_undef_alloc_func(cWaiters);
   rb_gc_register_address(&all);
   all = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
+  rb_gc_register_address(&owners);
+  owners = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
 }

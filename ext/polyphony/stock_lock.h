@@ -18,6 +18,13 @@ struct stock_lock {
 extern unsigned stock_lock_waited;      /* how many locks are waited for; mostly none */
 extern unsigned stock_lock_unseen;      /* how often a Mutex was found given up behind our back */
 
+/* While somebody looks for deadlocks it is written down who takes which lock: Ruby does not tell. */
+extern bool stock_lock_noting;
+void stock_lock_set_noting(bool on);
+void stock_lock_note(VALUE lock);                      /* the running fiber has it; when noting */
+void stock_lock_forget(VALUE lock);                    /* it has given it up; when noting */
+VALUE stock_lock_holders(VALUE waiters);               /* [[fiber, nil]], or [] if it is not known */
+
 void stock_lock_init(void);                            /* once, at load */
 /* In Ruby: the lock, of what a report says a fiber waits for. */
 VALUE stock_lock_class(void);

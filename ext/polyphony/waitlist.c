@@ -178,6 +178,8 @@ VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, 
   return value;
 }
 
+VALUE waitlist_reason(VALUE text) { return rb_obj_freeze(rb_utf8_str_new_cstr(StringValueCStr(text))); }
+
 void waitlist_mark(const struct waitlist *list) { fiber_state_mark_parked(&list->parked); }
 
 void waitlist_free(struct waitlist *list) {

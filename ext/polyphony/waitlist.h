@@ -24,6 +24,9 @@ void waitlist_wait_firmly(struct waitlist *list, VALUE owner, const char *reason
 
 bool waitlist_wake(struct waitlist *list, VALUE value);          /* false when nobody was there */
 void waitlist_wake_all(struct waitlist *list, VALUE value);
+/* A reason given as text, for who keeps its bytes: a string of their own, to be marked as one that does not
+ * move. The name of an ID would not do: a short one lies in an object that moves. Raises. */
+VALUE waitlist_reason(VALUE text);
 void waitlist_mark(const struct waitlist *list);
 void waitlist_free(struct waitlist *list);             /* lets all go, without waking */
 

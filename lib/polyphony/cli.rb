@@ -15,13 +15,20 @@ module Polyphony
 
         serve        a web server for a Rack application or a handler in a file: polyphony serve config.ru
         run          runs a Ruby script in a fiber, with Polyphony loaded: polyphony run script.rb
+        trace        runs a script and shows what its fibers did: polyphony trace script.rb -o out.html
+        tree         the fibers of a running program: polyphony tree PID
+        top          the same, live in the terminal: polyphony top PID
         check        attacks a web server of yours with bad input: polyphony check http://127.0.0.1:8080/
-        doctor       which drivers are compiled in, which one is used here, and why not another
+        doctor       what Polyphony stands on here, what is missing, and what mends it
         help         this text; polyphony COMMAND --help tells more
         --version    the version
 
       environment:
         POLYPHONY_BACKEND=io_uring|libev|auto    the driver to use; auto takes the first that works
+        POLYPHONY_TRACE=out.html                 writes there what fibers did; out.json is for Perfetto
+        POLYPHONY_ATTACH=off                     polyphony tree and top cannot look at this program
+        POLYPHONY_DEADLOCK=5                     tells of fibers that have waited for each other for so many seconds
+        POLYPHONY_STALL=100                      tells who keeps a thread for longer than so many milliseconds
     TEXT
 
     # @param argv [Array<String>] the words after the command's name
@@ -38,6 +45,8 @@ module Polyphony
       case @argv.first
       when 'serve'                     then serve
       when 'run'                       then run_script
+      when 'trace'                     then trace
+      when 'tree', 'top'               then look
       when 'check'                     then check
       when 'doctor'                    then doctor
       when '--version', '-v'           then tell("polyphony #{VERSION}")
@@ -69,6 +78,17 @@ module Polyphony
       exec(*run.command)
     end
 
+    def trace
+      require_relative 'cli/trace'
+      Trace.new(@argv.drop(1), out: @out, err: @err).run
+    end
+
+    def look
+      word, *words = @argv
+      require_relative "cli/#{word}"
+      (word == 'top' ? Top : Tree).new(words, out: @out, err: @err).run
+    end
+
     def serve
       require_relative 'cli/serve'
       Serve.new(@argv.drop(1), out: @out, err: @err).run
@@ -80,33 +100,8 @@ module Polyphony
     end
 
     def doctor
-      @out.puts "polyphony #{VERSION}, #{RUBY_DESCRIPTION}"
-      begin
-        require 'polyphony'
-      rescue LoadError => e
-        @err.puts "the extension does not load: #{e.message}"
-        return 1
-      end
-      show_drivers
-      show_choice
-    end
-
-    def show_drivers
-      @out.puts 'drivers:'
-      Backend.available.each do |driver|
-        answer = driver[:available] ? 'works' : "refused: #{driver[:reason]}"
-        @out.puts format('  %-10s %s', driver[:name], answer)
-      end
-    end
-
-    def show_choice
-      order = ENV['POLYPHONY_BACKEND'].to_s
-      @out.puts "POLYPHONY_BACKEND: #{order.empty? ? '(unset, same as auto)' : order}"
-      @out.puts "used: #{Thread.current.backend.kind}"
-      0
-    rescue StandardError => e
-      @err.puts "used: none (#{e.message})"
-      1
+      require_relative 'cli/doctor'
+      Doctor.new(@argv.drop(1), out: @out, err: @err).run
     end
   end
 end

@@ -4,8 +4,10 @@ require 'polyphony/version'
 require 'polyphony/polyphony_ext'
 require 'polyphony/core/exceptions'
 require 'polyphony/core/clock'
+require 'polyphony/core/faults'
 require 'polyphony/core/backtrace'
 require 'polyphony/core/wait_report'
+require 'polyphony/core/wait_cycles'
 require 'polyphony/core/deadline'
 require 'polyphony/core/backend'
 require 'polyphony/core/queue'
@@ -33,14 +35,20 @@ require 'polyphony/core/supervisor'
 require 'polyphony/core/supervision_arguments'
 require 'polyphony/core/supervision'
 require 'polyphony/core/scope'
+require 'polyphony/core/sched'
 require 'polyphony/core/messaging'
 require 'polyphony/core/pipe'
 require 'polyphony/core/fork'
 require 'polyphony/core/per_process'
 require 'polyphony/core/throttler'
 require 'polyphony/core/resource_pool'
+require 'polyphony/core/roster'
+require 'polyphony/core/crew'
+require 'polyphony/core/crew/pooled'
 require 'polyphony/core/thread_pool'
+require 'polyphony/core/blocking_pool'
 require 'polyphony/core/timer'
+require 'polyphony/core/callback'
 require 'polyphony/core/scheduler'
 require 'polyphony/core/global_api'
 
@@ -48,6 +56,9 @@ require 'polyphony/core/global_api'
 # the backend and changes no method of stock Ruby's; +require 'polyphony'+ makes the blocking
 # methods of stock Ruby fiber-aware besides.
 module Polyphony
+  autoload :ProcessPool, 'polyphony/core/process_pool'
+  private_constant :Claims
+
   class << self
     # @return [Polyphony::Pipe] a new pipe, both ends in one object
     def pipe

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 
 const [modules, executablePath, pictures, ...urls] = process.argv.slice(2);
 const { chromium } = createRequire(`${modules}/`)("playwright-core");
-const PATIENCE = 15_000;
+const PATIENCE = 40_000;
 const WIDE = { width: 1280, height: 800 };
 const PHONE = { width: 360, height: 740 };
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -81,8 +81,10 @@ async function converse(url) {
   assert.equal(await ann.page.locator("#messages img, #messages b, #messages script").count(), 0);
 
   await ann.page.locator("#people-list").getByText(bob.name).waitFor();
+  // It is shown for a while only: who begins to look afterwards may be too late.
+  const typing = ann.page.locator("#typing").getByText(`${bob.name} is typing`).waitFor();
   await bob.page.locator("#composer-text").pressSequentially("hm");
-  await ann.page.locator("#typing").getByText(`${bob.name} is typing`).waitFor();
+  await typing;
 
   // What happens in another room is counted there.
   await ann.page.locator("[data-room=ruby]").click();

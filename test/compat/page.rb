@@ -2,9 +2,9 @@
 
 module Polyphony
   module Compat
-    # docs/compatibility.md: what came out of a whole run, per file, and why it is not the same where it is not.
+    # docs/compatibility-ruby.md: what came out of a whole run, per file, and why it is not the same where it is not.
     class Page
-      PATH = File.expand_path('../../docs/compatibility.md', __dir__)
+      PATH = File.expand_path('../../docs/compatibility-ruby.md', __dir__)
 
       def initialize(plan, comparisons, settings)
         @plan = plan

@@ -5,7 +5,7 @@
 #   ruby test/compat/run.rb [part of a file's name] [mode] [driver]
 #   ruby test/compat/run.rb --page         writes the page again, with the explanations of today
 #
-# Without words: all files, the modes main and spun, every driver that works here; then docs/compatibility.md
+# Without words: all files, the modes main and spun, every driver that works here; then docs/compatibility-ruby.md
 # is written. COMPAT_SOURCE names the sources of the interpreter, COMPAT_JOBS how many files are run at once;
 # COMPAT_PATIENCE=3 makes all limits three times as long, for a machine that has other things to do.
 # Everything about a run is in tmp/compat: results.json, and the output of each file in logs/.

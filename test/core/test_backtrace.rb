@@ -95,6 +95,15 @@ class TestBacktrace < Polyphony::TestCase
     Fiber.await(fibers)
   end
 
+  def test_fibers_of_a_map_are_where_its_block_is_whoever_wrote_the_each
+    foreign = Class.new { include Enumerable }
+    foreign.class_eval('def each = yield(1)', '/gems/other/each.rb', 7) # as Active Support does it with Range
+    Fiber.map(foreign.new) do
+      assert_equal "#{__FILE__}:#{__LINE__ - 1}", Fiber.current.location
+      refute_match(/other/, Polyphony.module_eval('WaitReport').holding(Fiber.current, nil))
+    end
+  end
+
   def test_caller_may_be_set
     fiber = Fiber.current.spin(:tag, ['given:1']) { 1 }
     assert_equal ['given:1'], fiber.caller

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # Whatever waits can be ended at each of its wait points, and nothing is lost or left.
 class TestCancelEverywhere < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # Locks, conditions, semaphores and channels, ended at each of their wait points: nobody is left
 # waiting, nothing stays locked, no signal and no place is lost.
 class TestCancelLocks < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120

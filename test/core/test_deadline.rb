@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # deadline { }: one time for a piece of work and all the fibers it spins.
 class TestDeadline < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
 

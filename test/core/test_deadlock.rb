@@ -175,6 +175,21 @@ class TestDeadlock < Polyphony::TestCase
     assert_equal [":help\n", '', 0], [out, err, status.exitstatus]
   end
 
+  # Threads are looked at one after the other, and run meanwhile: here the second wakes the first, which has been seen to wait.
+  def test_a_thread_that_is_woken_while_the_others_are_looked_at_is_waited_for
+    out, err, status = run_ruby(<<~RUBY)
+      require 'polyphony'
+      first, answers, never = Array.new(3) { Polyphony::Queue.new }
+      threads = [Thread.new { first.shift; answers << :woken }, Thread.new { never.shift }]
+      Thread.pass until threads.all? { |thread| thread.status == 'sleep' }
+      threads.last.define_singleton_method(:__polyphony_stock_pending?) { first << 1 if answers.empty?; super() }
+      p answers.shift
+      never << 1
+      threads.each(&:join)
+    RUBY
+    assert_equal [":woken\n", '', 0], [out, err, status.exitstatus]
+  end
+
   def test_it_can_be_rescued_and_the_program_goes_on
     out, = run_ruby(<<~RUBY)
       require 'polyphony'

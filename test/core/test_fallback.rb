@@ -116,4 +116,14 @@ class TestFallback < Polyphony::TestCase
       assert_empty err
     end
   end
+
+  def test_the_doctor_tells_what_refuses_and_what_mends_it
+    out, _, status = refused('EPERM', "require 'polyphony/cli'; exit Polyphony::CLI.new(%w[doctor]).run")
+    assert_predicate status, :success?, 'libev does'
+    assert_match(/^  warn  io_uring: refused: io_uring_setup: EPERM.*\n        mend: (docker run .*seccomp|sysctl)/, out)
+    assert_match(/^  ok    used: libev/, out)
+    refute_match(/IORING_SETUP/, out)
+    _, _, status = refused('EPERM', "require 'polyphony/cli'; exit Polyphony::CLI.new(%w[doctor --strict]).run")
+    assert_equal 1, status.exitstatus
+  end
 end

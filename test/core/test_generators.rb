@@ -216,6 +216,32 @@ class TestGenerators < Polyphony::TestCase
     assert_equal [[:ensured], false], [log, raw.alive?]
   end
 
+  # Ruby would kill it again whenever it is switched to.
+  def test_one_that_is_killed_may_wait_in_its_ensure
+    skip 'Fiber#kill came with Ruby 3.3' unless Fiber.instance_method(:kill).super_method
+    ways = { yielding: ->(raw) { raw.resume; raw.kill }, itself: ->(raw) { raw.resume(:itself) } }
+    ways.each_value do |way|
+      assert_concurrent([:helped, :slept, 'in', :late, :done, false], waits: 4) do
+        log = []
+        raw = killed_while_it_waits(log)
+        way.call(raw)
+        log << raw.alive?
+      end
+    end
+  end
+
+  def killed_while_it_waits(log)
+    Fiber.new do |who|
+      who == :itself ? Fiber.current.kill : Fiber.yield
+    ensure
+      log << spin { snooze; :helped }.await
+      log << Polyphony::CancelScope.shield { sleep 0.0005; :slept }
+      note_boom(log) { spin { snooze; raise Boom, 'in' }.await }
+      log << move_on_after(0.0005, with_value: :late) { sleep }
+      log << :done
+    end
+  end
+
   def test_one_that_is_made_in_one_fiber_and_resumed_in_another
     raw = spin { Fiber.new { |n| loop { sleep 0.0005; n = Fiber.yield(n + 1) } } }.await
     assert_equal([2, 3, 4], [1, 2, 3].map { |n| spin { raw.resume(n) }.await })
@@ -379,6 +405,43 @@ class TestGenerators < Polyphony::TestCase
     2.times { snooze }
     fiber.stop(:stopped)
     assert_equal [:stopped, [:finished]], [fiber.await, log]
+  end
+
+  # In a thread of its own, where no switch is looked at yet. Nothing is known of one that has yielded and never waited.
+  def test_a_shield_holds_for_a_generator_that_has_yielded_and_never_waited
+    log = Thread.new do
+      seen = []
+      last = Fiber.new { Fiber.yield; 3.times { snooze }; seen << :finished }
+      last.resume
+      shielded = Fiber.new { snooze; shield { last.resume }; sleep }
+      fiber = spin { note_boom(seen) { shielded.resume } }
+      3.times { snooze }
+      fiber.raise(Boom, 'raised')
+      fiber.await
+    end
+    assert_equal [:finished, 'raised'], log.value
+  end
+
+  def test_a_limit_ends_a_generator_that_has_yielded_and_never_waited
+    result = Thread.new do
+      last = Fiber.new { Fiber.yield; sleep 1; :slept }
+      last.resume
+      Fiber.new { snooze; move_on_after(0.001, with_value: :over) { last.resume } }.resume
+    end
+    assert_equal :over, result.value
+  end
+
+  # The other way round.
+  def test_a_shield_of_one_that_has_yielded_does_not_hold_for_who_resumed_it_and_never_waited
+    log = Thread.new do
+      seen = []
+      shielded = Fiber.new { snooze; shield { Fiber.yield; seen << :resumed } }
+      fiber = spin { note_boom(seen) { Fiber.new { shielded.resume; 3.times { snooze }; seen << :finished }.resume } }
+      3.times { snooze }
+      fiber.raise(Boom, 'raised')
+      fiber.await
+    end
+    assert_equal ['raised'], log.value
   end
 
   def test_who_waits_in_one_generator_is_not_reached_through_another

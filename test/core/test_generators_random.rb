@@ -3,12 +3,12 @@
 require_relative '../test_helper'
 require_relative '../support/generator_world'
 
-# Random programs with generators (see the support file). GENERATORS_SEED=n begins with that one,
-# GENERATORS_COUNT=n runs so many.
+# Random programs with generators (see the support file), the same ones each time. GENERATORS_SEED=n begins with that one,
+# GENERATORS_COUNT=n runs so many: for the search for others that fail.
 class TestGeneratorsRandom < Polyphony::TestCase
   on_every_driver
 
-  SEED = Integer(ENV.fetch('GENERATORS_SEED', Random.new_seed % 1_000_000))
+  SEED = Integer(ENV.fetch('GENERATORS_SEED', '1'))
   COUNT = Integer(ENV.fetch('GENERATORS_COUNT', '60'))
 
   def run_worlds(count, **options)

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # Polyphony::ResourcePool: a few resources for many fibers and threads.
 class TestResourcePool < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120
@@ -626,5 +626,40 @@ class TestResourcePool < Polyphony::TestCase
     assert_raises(TypeError) { pool.acquire(timeout: '1') { flunk } }
     assert_raises(ArgumentError) { pool.acquire(timeout: Float::NAN) { flunk } }
     assert_all_free pool
+  end
+
+  # --- health -------------------------------------------------------------------------------
+
+  def test_a_resource_that_is_not_healthy_is_replaced
+    made = 0
+    broken = []
+    pool = Polyphony::ResourcePool.new(limit: 1, healthy: ->(n) { !broken.include?(n) }) { made += 1 }
+    assert_equal [1, 1], [pool.acquire { |n| n }, pool.acquire { |n| n }]
+    broken << 1
+    assert_equal 2, pool.acquire { |n| n }
+    assert_equal [1, 1], [pool.size, pool.available]
+  end
+
+  def test_one_that_has_just_been_made_is_not_asked
+    pool = Polyphony::ResourcePool.new(limit: 1, healthy: ->(_) { flunk }) { :new }
+    assert_equal :new, pool.acquire { |resource| pool.acquire { resource } }
+  end
+
+  def test_asking_may_wait_and_may_fail
+    made = 0
+    pool = Polyphony::ResourcePool.new(limit: 1, healthy: ->(_) { snooze; raise IOError, 'gone' }) { made += 1 }
+    assert_equal [1, 2, 3], Fiber.await(*Array.new(3) { spin { pool.acquire { |n| n } } })
+  end
+
+  def test_who_is_stopped_while_it_asks_gives_the_place_back
+    pool = Polyphony::ResourcePool.new(limit: 1, healthy: ->(_) { suspend; true }) { :resource }
+    pool.acquire { nil }
+    assert_nil move_on_after(0.001) { pool.acquire { flunk } }
+    assert_equal 1, pool.available
+  end
+
+  def test_health_is_something_to_call
+    error = assert_raises(ArgumentError) { Polyphony::ResourcePool.new(healthy: true) { 1 } }
+    assert_match(/healthy must be something to call.*got true/, error.message)
   end
 end

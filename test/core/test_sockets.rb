@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 require 'fcntl'
 require 'tmpdir'
 
 # What the tests of sockets share.
 module SocketHelpers
+  def fd_folder
+    File.directory?('/proc/self/fd') ? '/proc/self/fd' : '/dev/fd'
+  end
+
   def listener
     track(TCPServer.new('127.0.0.1', 0))
   end
@@ -124,7 +128,7 @@ end
 
 class TestMessages < Polyphony::TestCase
   include SocketHelpers
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   def udp
@@ -228,10 +232,10 @@ class TestMessages < Polyphony::TestCase
     left, right = socket_pair
     rights = Socket::AncillaryData.unix_rights($stdout)
     Polyphony.backend_sendmsg(left, 'text', 0, nil, [rights])
-    before = Dir.children(Polyphony::Leaks::FD_FOLDER).size
+    before = Dir.children(fd_folder).size
     text, _, flags = receive(right)
     assert_equal ['text', Socket::MSG_CTRUNC], [text, flags & Socket::MSG_CTRUNC]
-    assert_equal before, Dir.children(Polyphony::Leaks::FD_FOLDER).size
+    assert_equal before, Dir.children(fd_folder).size
   end
 
   def test_control_data_is_sent_along
@@ -307,7 +311,7 @@ end
 
 class TestAccept < Polyphony::TestCase
   include SocketHelpers
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   def accept(server, klass = TCPSocket)
@@ -421,7 +425,7 @@ end
 
 class TestAcceptLoop < Polyphony::TestCase
   include SocketHelpers
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   def accept_loop(server, &block)
@@ -696,7 +700,7 @@ end
 
 class TestConnect < Polyphony::TestCase
   include SocketHelpers
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   def tcp

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 require 'fcntl'
 require 'pty'
 
@@ -97,7 +97,7 @@ end
 
 class TestSplice < Polyphony::TestCase
   include SpliceHelpers
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
   time_limit 180
 

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # supervise: waiting for children, telling of their ends, restarting them, ending them in order.
 class TestSupervise < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # Polyphony::ThreadPool: blocks in threads, while fibers run.
 class TestThreadPool < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120
@@ -283,12 +283,16 @@ class TestThreadPool < Polyphony::TestCase
 
   # --- life ----------------------------------------------------------------------------------------
 
-  def test_threads_are_started_when_there_is_work
+  def test_threads_are_started_when_there_is_work_for_them
     before = Thread.list.size
     pool = pool(3)
     assert_equal before, Thread.list.size
-    pool.process { nil }
+    2.times { pool.process { nil } }
+    assert_equal before + 1, Thread.list.size
+    jobs = Array.new(3) { blocking_job(pool) }
     assert_equal before + 3, Thread.list.size
+    assert_equal({ threads: 3, idle: 0, busy: 3, waiting: 0, largest: 3, done: 2 }, pool.stats)
+    jobs.each { |fiber, go| go << true; fiber.await }
     assert_equal 3, pool.size
     assert_equal Etc.nprocessors, Polyphony::ThreadPool.new.size
   end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # Polyphony::Throttler, and the words that use one.
 class TestThrottler < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
   time_limit 120

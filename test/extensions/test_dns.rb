@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 require_relative '../support/slow_names'
 
 # Lookups: stock Ruby's answers, by the system's resolver, while other fibers run.
 class TestDNS < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   include Polyphony::SlowNames
 
   on_every_driver

@@ -3,12 +3,12 @@
 require 'fcntl'
 require_relative '../test_helper'
 require_relative '../support/tls'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # TLS sockets of stock Ruby. Both ends are in one thread, so whoever waited there with the whole thread
 # would wait for ever.
 class TestOpenSSL < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   TLS = Polyphony::TLS

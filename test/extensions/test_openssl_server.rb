@@ -3,11 +3,11 @@
 require 'open3'
 require_relative '../test_helper'
 require_relative '../support/tls'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # SSLServer: stock accept, and accept_loop.
 class TestOpenSSLServer < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   on_every_driver
 
   TLS = Polyphony::TLS

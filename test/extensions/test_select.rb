@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 
 # IO.select: stock Ruby's answers, while other fibers run.
 class TestIOSelect < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   on_every_driver
 
@@ -215,7 +215,7 @@ class TestIOSelect < Polyphony::TestCase
     other, = pipe_pair
     [[[reader]], [[reader, other]], [nil], [[], [], []]].each do |sets|
       turns = 0
-      ticker = spin { loop { turns += 1; sleep 0.0001 } }
+      ticker = spin { loop { turns += 1; snooze } }
       started = clock
       assert_nil IO.select(*sets.values_at(0, 1, 2), patient(0.02))
       assert_operator clock - started, :>=, patient(0.02)

@@ -1,14 +1,13 @@
 # frozen_string_literal: true
 
 require 'test_helper'
-require 'support/cancel_everywhere'
 require 'io/nonblock'
 require 'tmpdir'
 
 # A stock method of a socket that is ended at any point where it waits: nothing that came is lost, nothing
 # is left open.
 class TestSocketCancel < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
 
   def listener
     track(TCPServer.new('127.0.0.1', 0))

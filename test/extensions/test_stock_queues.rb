@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 require_relative '../support/places'
 require_relative '../support/thread_helpers'
 
 # Ruby's own Queue and SizedQueue, in all kinds of fibers.
 class TestStockQueues < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   include Polyphony::Places
   include Polyphony::ThreadHelpers
 

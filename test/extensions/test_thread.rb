@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
-require_relative '../support/cancel_everywhere'
+require 'polyphony/testing'
 require_relative '../support/thread_helpers'
 
 # What Thread gains, and what of stock Ruby's stays as it is.
 class TestThread < Polyphony::TestCase
-  include Polyphony::CancelEverywhere
+  include Polyphony::Testing::CancelEverywhere
   include Polyphony::ThreadHelpers
 
   on_every_driver

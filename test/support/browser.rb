@@ -41,6 +41,14 @@ module Polyphony
       return 'npm is not installed' unless find('npm')
 
       FileUtils.mkdir_p(MODULES)
+      File.open(File.join(MODULES, 'lock'), 'w') do |lock|
+        lock.flock(File::LOCK_EX) # both drivers' runs may come at once
+        installed? ? nil : run_npm
+      end
+    end
+
+    # @return [String, nil] what went wrong
+    def run_npm
       FileUtils.cp(File.join(SCRIPTS, 'package.json'), MODULES)
       output, status = Open3.capture2e('npm', 'install', '--no-audit', '--no-fund', chdir: MODULES)
       status.success? ? nil : "npm could not install playwright-core: #{output.lines.last}"

@@ -1,59 +1,68 @@
 # frozen_string_literal: true
 
-require 'etc'
-require 'fileutils'
-require 'open3'
-require 'tmpdir'
+require_relative 'private_server'
 
 module Polyphony
-  # A PostgreSQL of our own for the length of a test: in a folder that is thrown away, reached by a socket in it.
-  class PostgresCluster
+  # A PostgreSQL of our own. Reached by a socket in its folder, and by a port of 127.0.0.1, there also with TLS.
+  class PostgresCluster < PrivateServer
     PROGRAMS = Dir['/usr/lib/postgresql/*/bin', '/usr/pgsql-*/bin', '/opt/homebrew/opt/postgresql*/bin'].max
 
-    # @return [PostgresCluster, nil] nil where it cannot be had
-    def self.start
+    def self.absent
       require 'pg'
-      PROGRAMS && new.tap(&:start)
+      'PostgreSQL with initdb is not installed' unless PROGRAMS
     rescue LoadError
-      nil
+      'the gem pg is not installed'
     end
 
-    def initialize
-      @folder = Dir.mktmpdir('polyphony-pg')
-      @data = File.join(@folder, 'data')
-    end
+    # @return [Integer]
+    attr_reader :port
 
+    # @return [String] by the socket
     def url
-      "postgresql:///postgres?host=#{@folder}&user=postgres"
+      "postgresql:///postgres?host=#{folder}&port=#{port}&user=postgres"
     end
 
-    def start
-      FileUtils.chown(owner, nil, @folder)
-      run('initdb', '-D', @data, '-U', 'postgres', '-A', 'trust', '--no-sync', '--encoding=UTF8')
-      run('pg_ctl', '-D', @data, '-w', '-l', File.join(@folder, 'log'), '-o', "-k #{@folder} -c listen_addresses='' -F", 'start')
+    # @return [Hash] for PG.connect
+    def settings
+      { host: folder, port: port, user: 'postgres', dbname: 'postgres' }
     end
 
-    def remove
-      run('pg_ctl', '-D', @data, '-m', 'immediate', '-w', 'stop') if File.exist?(File.join(@data, 'postmaster.pid'))
-    ensure
-      FileUtils.rm_rf(@folder)
+    # @return [Hash] the same, by TCP
+    def tcp_settings
+      { **settings, host: '127.0.0.1' }
     end
 
     private
 
     # PostgreSQL does not run as root.
-    def owner
-      ::Process.uid.zero? ? 'postgres' : Etc.getlogin
+    def account
+      'postgres' if ::Process.uid.zero?
     end
 
-    def run(program, *arguments)
-      command = [File.join(PROGRAMS, program), *arguments]
-      command = ['setpriv', "--reuid=#{owner}", '--clear-groups', '--', *command] if ::Process.uid.zero?
-      # Into a file: the server keeps what it inherits, and a pipe would not end.
-      output = File.join(@folder, 'output')
-      pid = ::Process.spawn(*command, in: File::NULL, out: output, err: %i[child out], chdir: @folder)
-      _, status = ::Process.wait2(pid)
-      raise "#{program} failed: #{File.read(output)}" unless status.success?
+    def prepare
+      @port = free_port
+      run(File.join(PROGRAMS, 'initdb'), '-D', data, '-U', 'postgres', '-A', 'trust', '--no-sync', '--encoding=UTF8')
+      make_certificate
+    end
+
+    def command
+      options = { listen_addresses: '127.0.0.1', unix_socket_directories: folder, port: port, fsync: 'off', ssl: 'on',
+                  max_connections: 600, shared_buffers: '16MB' }
+      [File.join(PROGRAMS, 'postgres'), '-D', data, *options.flat_map { |name, value| ['-c', "#{name}=#{value}"] }]
+    end
+
+    def ready?
+      system(File.join(PROGRAMS, 'pg_isready'), '-q', '-h', folder, '-p', port.to_s, out: File::NULL, err: File::NULL)
+    end
+
+    def data
+      File.join(folder, 'data')
+    end
+
+    def make_certificate
+      run('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost',
+          '-keyout', File.join(data, 'server.key'), '-out', File.join(data, 'server.crt'))
+      File.chmod(0o600, File.join(data, 'server.key'))
     end
   end
 end

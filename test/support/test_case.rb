@@ -4,7 +4,7 @@ require 'minitest'
 require 'rbconfig'
 require 'socket'
 require 'tempfile'
-require_relative 'leaks'
+require 'polyphony/testing'
 
 module Polyphony
   # What every test of the runtime stands on. After each test: the fibers it left are shut down,
@@ -13,6 +13,7 @@ module Polyphony
   class TestCase < Minitest::Test
     PATIENCE = Float(ENV.fetch('POLYPHONY_PATIENCE', '1'))
     BUDGET = ENV['POLYPHONY_TEST_BUDGET']&.to_f
+    SANITIZERS = %r{/tmp/sanitize/report\.}.freeze # they write there
     STARTED = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
 
     class << self
@@ -45,7 +46,7 @@ module Polyphony
       super
       skip 'the time budget is used up' if BUDGET && clock - STARTED > BUDGET
       @ios = []
-      @leaks = Leaks.new
+      @leaks = Testing::Leaks.new(ignore: SANITIZERS)
       GCPressure.on
     end
 
@@ -53,7 +54,8 @@ module Polyphony
       GCPressure.off
       shut_down_children
       @ios&.each { |io| io.close unless io.closed? }
-      @leaks&.check(self) if passed?
+      left = @leaks && passed? ? @leaks.found : []
+      assert_empty left, "left behind by this test:\n  #{left.join("\n  ")}\n"
       super
     end
 

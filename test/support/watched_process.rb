@@ -13,11 +13,13 @@ module Polyphony
     attr_reader :output
 
     # @param limit [Numeric, nil] seconds it may take in all
-    def initialize(env, command, silence: SILENCE, limit: nil)
+    # @param output [IO, StringIO] where its output is shown
+    def initialize(env, command, silence: SILENCE, limit: nil, output: $stdout)
       @env = env
       @command = command
       @silence = silence
       @limit = limit
+      @shown = output
       @output = +''
     end
 
@@ -63,7 +65,7 @@ module Polyphony
     end
 
     def show(chunk)
-      $stdout.write(chunk)
+      @shown.write(chunk)
       @output << chunk.scrub
       @heard = now
     end

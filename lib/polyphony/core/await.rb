@@ -89,12 +89,12 @@ module Polyphony
       end
 
       # @!visibility private
-      def map_all(enum, limit, block)
+      def map_all(enum, limit, users_block)
         fibers = []
         Watch.on([]) do |watch|
           enum.each_entry do |element|
             watch.next_ended.await while limit && watch.pending >= limit
-            fibers << Fiber.current.spin { block.call(element) }
+            fibers << Fiber.current.spin { users_block.call(element) }
             watch.add(fibers.last)
           end
           each_end(watch, &:await)

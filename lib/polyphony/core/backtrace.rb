@@ -27,6 +27,17 @@ module Polyphony
       end
 
       # @!visibility private
+      # A block of ours that calls a user's in a loop over something foreign has it in the variable +users_block+. The
+      # place where such a fiber was spun may be a line of another library: Active Support's Range#each for one.
+      # @return [String, nil] where the block is written; nil if not in Ruby
+      def place_of(block)
+        place = block.source_location&.join(':')
+        return place unless place&.start_with?(DIR) && block.binding.local_variable_defined?(:users_block)
+
+        block.binding.local_variable_get(:users_block).source_location&.join(':') || place
+      end
+
+      # @!visibility private
       def sanitize(lines)
         return lines if ::Exception.__disable_sanitized_backtrace__
 

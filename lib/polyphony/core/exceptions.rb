@@ -72,9 +72,27 @@ module Polyphony
 
   # Raised in the main fiber when no fiber can ever run again. The message says who waits for what.
   class Deadlock < ::Exception
+    # @return [Array<Hash>] one for each fiber that was left: +:id+, +:fiber+, +:tag+, +:reason+, +:waits_for+, +:seconds+, +:held_by+, +:spun_at+
+    attr_reader :fibers
+    # @return [Array<Array<Integer>>] ids of those that wait for each other
+    attr_reader :cycles
+
     # @param fibers [Array<Fiber>] all that are left
     def initialize(fibers = [])
       super(['no fiber can ever run again', *fibers.flat_map { |f| WaitReport.lines(f) }].join("\n  "))
+      @fibers = fibers.map { |fiber| WaitReport.data(fiber) }
+      @cycles = WaitCycles.find(fibers).map { |cycle| cycle.map { |fiber| fiber.__timeline.first } }
+    end
+
+    # @return [Hash] the report as data
+    def to_h
+      { error: self.class.name, message: message.lines.first.to_s.chomp, fibers: fibers, cycles: cycles }
+    end
+
+    # @return [String] the same as JSON
+    def to_json(*args)
+      require 'json'
+      to_h.to_json(*args)
     end
   end
 

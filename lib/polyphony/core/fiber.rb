@@ -33,6 +33,9 @@ class Fiber
   # @!method result
   #   @return [Object] of a fiber that has ended: value or exception
 
+  # @!method switches
+  #   @return [Integer] how often it was switched to, its start included
+
   # @!method tag
   #   @return [Object] a name for your own use, shown by inspect
   # @!method tag=(tag)

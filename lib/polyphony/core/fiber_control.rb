@@ -116,7 +116,7 @@ module Polyphony
     def location
       return main? ? '(root)' : '(unknown)' unless __block
 
-      place = __block.source_location&.join(':')
+      place = Backtrace.place_of(__block)
       place = caller.first&.slice(/\A.*?:\d+/) if place&.start_with?(Backtrace::DIR)
       place || '(unknown)'
     end

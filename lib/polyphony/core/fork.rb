@@ -18,4 +18,31 @@ module Polyphony
   end
 
   ::Process.singleton_class.prepend ProcessFork
+
+  class << self
+    # @!visibility private
+    # In a forked child: runs the block in a fresh fiber, as the child's main one, and shuts its children down.
+    def __as_main(&block)
+      forked = Fiber.current
+      __drop_limits__
+      Fiber.new(**fresh) { become_main(block) }.resume
+    ensure
+      forked.setup_main_fiber # for those at_exit
+    end
+
+    private
+
+    # Where Ruby has a storage of its own, since 3.2, a fiber inherits it unless told.
+    def fresh
+      stock = Fiber.instance_method(:storage).owner == Fiber
+      stock ? { blocking: true, storage: nil } : { blocking: true }
+    end
+
+    def become_main(block)
+      main = Fiber.current.setup_main_fiber
+      block.call
+    ensure
+      main.shutdown_all_children
+    end
+  end
 end

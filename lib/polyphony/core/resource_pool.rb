@@ -27,14 +27,20 @@ module Polyphony
     attr_reader :limit
 
     # @param limit [Integer] how many resources there can be
+    # @param healthy [#call, nil] is asked before a resource is used again. If it returns false, or raises, the resource is
+    #   dropped and another made in its place.
     # @yield makes a resource. May wait and may fail; the error goes to whoever wanted the resource.
-    def initialize(limit: 4, &allocate)
+    def initialize(limit: 4, healthy: nil, &allocate)
       raise ArgumentError, 'a pool needs a block that makes a resource' unless allocate
       unless limit.is_a?(Integer) && limit.positive?
         raise ArgumentError, "limit must be a positive Integer, got #{limit.inspect}"
       end
+      unless healthy.nil? || healthy.respond_to?(:call)
+        raise ArgumentError, "healthy must be something to call with a resource, a lambda for instance, got #{healthy.inspect}"
+      end
 
       @limit = limit
+      @healthy = healthy
       @allocate = allocate
       @held = {}.compare_by_identity # fiber => slot
       @stock = PerProcess.new { |inherited| stock(inherited) }
@@ -140,12 +146,19 @@ module Polyphony
     def acquire_slot(timeout)
       slot = @stock.value.take(timeout) or raise refusal(timeout)
       @held[::Fiber.current] = slot.hold
+      slot.empty unless fit?(slot)
       yield slot.fill(&@allocate)
     ensure
       if slot
         @held.delete(::Fiber.current)
         free(slot)
       end
+    end
+
+    def fit?(slot)
+      !@healthy || !slot.filled? || @healthy.call(slot.resource)
+    rescue ::StandardError
+      false # one that cannot even be asked
     end
 
     def free(slot)

@@ -77,10 +77,11 @@ module Polyphony
       end
     end
 
-    # Asking for the number of processors loads a file, and that is work of the kind it is wanted for.
+    # How many may compute at once, in threads of the blocking pool: they take processors, and more threads would not help.
+    # Asking for the number of those loads a file, and that is work of the kind it is wanted for.
     WORKERS = 4
-    POOL = ThreadPool.new(WORKERS)
-    private_constant :WORKERS, :POOL
+    PLACES = PerProcess.new { Semaphore.new(WORKERS) }
+    private_constant :WORKERS, :PLACES
 
     private
 
@@ -93,7 +94,7 @@ module Polyphony
     # would ask again.
     # @return [nil]
     def __compute(work)
-      POOL.__complete { Fiber.new(blocking: true) { work.call }.resume }
+      PLACES.value.synchronize { Polyphony.blocking_pool.__complete { Fiber.new(blocking: true) { work.call }.resume } }
       nil
     end
   end

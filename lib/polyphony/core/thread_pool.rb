@@ -11,6 +11,8 @@ module Polyphony
   #   pool.process { Zlib.deflate(data, 9) }     # other fibers run meanwhile
   #   Polyphony::ThreadPool.process { ... }      # the same in a pool that is always there
   class ThreadPool
+    include Pooled
+
     @lock = ::Thread::Mutex.new
 
     class << self
@@ -43,31 +45,14 @@ module Polyphony
       @crew = PerProcess.new { Crew.new(size).tap { |crew| crew.stop if @stopped } }
     end
 
-    # Runs the block in a thread and waits for it while other fibers run. If the wait is ended, a
-    # block that has not begun is not run; one that has begun goes on, and nobody hears of what it
-    # returns or raises: a thread cannot be stopped safely. Called in a thread of this same pool, it
-    # just calls the block.
-    # @return [Object] what the block returns
-    # @raise [Exception] what the block raises; the backtrace goes on with that of the caller
-    # @raise [ThreadError] after stop
-    def process(&block)
-      raise ArgumentError, 'process needs a block to run' unless block
-
-      crew = @crew.value
-      crew.member? ? yield : wait_for(Job.new(block), crew)
-    end
-
-    # Like process, for a block that works on what belongs to the running fiber: does not return before it is
-    # done. If the wait is ended, a block that has begun is woken from what it waits for, and the exception comes
-    # at the next switchpoint.
-    # @api private
-    # @return [Object] what the block returns
-    def __complete(&block)
-      job = Job.new(block)
-      late = wait_to_the_end(job, @crew.value)
-      ::Fiber.current.schedule(late) if late
-      job.outcome
-    end
+    # @!method process
+    #   Runs the block in a thread and waits for it while other fibers run. If the wait is ended, a
+    #   block that has not begun is not run; one that has begun goes on, and nobody hears of what it
+    #   returns or raises: a thread cannot be stopped safely. Called in a thread of this same pool, it
+    #   just calls the block.
+    #   @return [Object] what the block returns
+    #   @raise [Exception] what the block raises; the backtrace goes on with that of the caller
+    #   @raise [ThreadError] after stop
 
     # Runs the block in a thread and does not wait for it. What it raises is raised in the current
     # fiber, at whatever it is waiting for then, as the error of a child would be; in the main fiber
@@ -80,21 +65,7 @@ module Polyphony
       fiber = ::Fiber.current
       # A fiber that is not ours may be resumed by anyone, and is no place to raise in.
       fiber = ::Thread.current.main_fiber unless fiber.main? || fiber.__spun?
-      @crew.value.push(Cast.new(block, fiber))
-      self
-    end
-
-    # @return [Boolean] whether there are blocks that run or wait to be run
-    def busy?
-      @crew.value.busy?
-    end
-
-    # Waits until all blocks it was given have run, and ends the threads. New ones are not taken.
-    # @return [self]
-    # @raise [ThreadError] in a thread of this pool
-    def stop
-      @stopped = true
-      @crew.value.stop
+      @crew.value.push(Crew::Cast.new(block, fiber))
       self
     end
 
@@ -111,36 +82,5 @@ module Polyphony
       require 'etc'
       Etc.nprocessors
     end
-
-    # @return [Exception, nil] what was to end the wait, after the block had begun
-    def wait_to_the_end(job, crew)
-      given = false
-      CancelScope.shield { crew.push(job); given = true }
-      job.wait_giving_way
-      nil
-    rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised again, here or later
-      given &&= !crew.withdraw(job)
-      raise unless given
-
-      job.hurry
-      e
-    ensure
-      # A thread that is killed has no exception.
-      crew.withdraw(job) || job.hurry if given && !job.finished?
-    end
-
-    def wait_for(job, crew)
-      crew.push(job)
-      job.value
-    ensure
-      crew.withdraw(job) unless job.finished?
-    end
   end
-end
-
-require 'polyphony/core/thread_pool/job'
-require 'polyphony/core/thread_pool/crew'
-
-class Polyphony::ThreadPool
-  private_constant :Job, :Cast, :Crew
 end

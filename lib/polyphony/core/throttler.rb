@@ -69,7 +69,7 @@ module Polyphony
     end
 
     def now
-      ::Process.clock_gettime(::Process::CLOCK_MONOTONIC, :nanosecond)
+      Clock.nanoseconds
     end
   end
 end

@@ -19,7 +19,7 @@ module Polyphony
 
       # Who has what others wait for: +[fiber, since]+ each.
       def holders(subject)
-        subject = named(subject)
+        subject = named(subject) unless StockLocks::Waiters === subject # a BasicObject has no is_a?
         subject.respond_to?(:holders) ? Array(subject.holders) : []
       rescue ::StandardError # a report is worth more than a line of it
         []
@@ -37,6 +37,23 @@ module Polyphony
         wait = describe(reason || 'being scheduled', subject)
         ["#{title(fiber)} waits for #{wait}#{ago(since)}#{origin(fiber)}",
          *holders(subject).map { |holder, held| "  held by #{title(holder)}#{ago(held)}" }]
+      end
+
+      # The same as data.
+      # @return [Hash]
+      def data(fiber)
+        reason, subject, since = fiber.__wait
+        now = Clock.now
+        { id: fiber.__timeline.first, fiber: title(fiber), tag: fiber.tag && title_of_tag(fiber.tag), reason: reason || 'being scheduled',
+          waits_for: describe(reason || 'being scheduled', subject), seconds: since && (now - since).round(3),
+          held_by: holders(subject).map { |holder, held| { fiber: title(holder), seconds: held && (now - held).round(3) } },
+          spun_at: origin(fiber)&.delete_prefix(', spun at ') }
+      end
+
+      # One line for a fiber that has what others wait for.
+      # @return [String]
+      def holding(fiber, since)
+        "#{title(fiber)} has one#{ago(since)}#{origin(fiber)}"
       end
 
       # A fiber without its state: the one that polls would be called running.
@@ -59,8 +76,17 @@ module Polyphony
         end
       end
 
+      def title_of_tag(tag)
+        tag.to_s
+      rescue ::StandardError
+        nil # anything may be a tag
+      end
+
+      # What Fiber.map spins stands in the loop over its elements, which may be anybody's: its block tells more.
       def origin(fiber)
-        line = fiber.caller.first
+        return if fiber.respond_to?(:__block) && fiber.__block&.source_location&.first&.start_with?(Backtrace::DIR)
+
+        line = fiber.caller&.first
         line && ", spun at #{line[/\A.*?:\d+/]}"
       end
     end

@@ -13,31 +13,8 @@ module Polyphony
 
       ::Process.fork do
         Signals.reinstall
-        __drop_limits__
-        run_as_main(block)
+        __as_main(&block)
       end
-    end
-
-    private
-
-    def run_as_main(block)
-      forked = Fiber.current
-      Fiber.new(**fresh) { become_main(block) }.resume
-    ensure
-      forked.setup_main_fiber # for those at_exit
-    end
-
-    # Where Ruby has a storage of its own, since 3.2, a fiber inherits it unless told.
-    def fresh
-      stock = Fiber.instance_method(:storage).owner == Fiber
-      stock ? { blocking: true, storage: nil } : { blocking: true }
-    end
-
-    def become_main(block)
-      main = Fiber.current.setup_main_fiber
-      block.call
-    ensure
-      main.shutdown_all_children
     end
   end
 end

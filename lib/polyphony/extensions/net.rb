@@ -41,7 +41,7 @@ module Polyphony
       #   server.accept_loop { |socket| spin { serve(socket) } }
       # @overload tcp_listen(port, opts = {})
       # @overload tcp_listen(host, port, opts = {})
-      #   @param host [String, nil] an address of this machine; nil: all of IPv4
+      #   @param host [String, nil] an address of this machine; nil: all of IPv4; +::+: all there are
       #   @param port [Integer, String] 0: one that is free
       #   @param opts [Hash]
       #   @option opts [Boolean] :reuse_addr (true)
@@ -134,6 +134,7 @@ module Polyphony
         socket.reuse_addr if opts.fetch(:reuse_addr, true)
         socket.reuse_port if opts[:reuse_port]
         socket.dont_linger if opts[:dont_linger]
+        socket.setsockopt(::Socket::IPPROTO_IPV6, ::Socket::IPV6_V6ONLY, 0) if address.ipv6? && address.ip_address == '::' # all addresses
         socket.bind(address)
         socket.listen(opts[:backlog] || ::Socket::SOMAXCONN)
         as_server(socket)

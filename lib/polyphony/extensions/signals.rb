@@ -17,6 +17,13 @@ module Polyphony
         KINDS.each_key { |name| Traps.replace(name, 'DEFAULT', default(::Signal.list[name])) }
       end
 
+      # What a signal that is ignored by the system does as long as the program has set nothing. Trap shows none of it.
+      # @yield in the middle of anything
+      def on_default(name, &block)
+        (@others ||= {})[::Signal.list.fetch(name)] = block
+        Traps.replace(name, 'SYSTEM_DEFAULT', Traps.handler('SYSTEM_DEFAULT', &block))
+      end
+
       # Ours, whatever was there.
       def reinstall
         KINDS.each_key { |name| Traps.set_stock(name, 'DEFAULT') }
@@ -30,6 +37,9 @@ module Polyphony
       # @param number [Integer] of a signal
       # @return [Handler, nil] what it does if the program has set nothing; nil: what it does in Ruby
       def default(number)
+        other = @others&.fetch(number, nil)
+        return Traps.handler('DEFAULT', &other) if other
+
         name, error = KINDS.find { |one, _| ::Signal.list[one] == number }
         name && Traps.handler('DEFAULT') { strike(name, error.call) }
       end

@@ -6,7 +6,8 @@ module Polyphony
     # thread. A fiber that waits is reached by the timer of its scope and is left alone here; so is
     # one whose thread is busy with another fiber.
     #
-    # A thread sleeps until the first limit is over by a tick or two. It ends when there are none.
+    # A thread sleeps until the first limit is over by a tick or two. It ends when there are none. What
+    # computes does so in real time, so that is meant here, also where a test has stopped the clock.
     # Limits are kept by tick, so that neither adding nor removing one looks at the others.
     # @api private
     class Watch
@@ -28,7 +29,7 @@ module Polyphony
       def watch(scope, seconds)
         return yield if seconds == Float::INFINITY
 
-        tick = ((Clock.now + seconds.to_f) / TICK).ceil + 1
+        tick = ((Clock.real + seconds.to_f) / TICK).ceil + 1
         add(tick, scope)
         begin
           yield
@@ -71,7 +72,7 @@ module Polyphony
 
       def strike_or_wait
         @next = @limits.keys.min
-        left = @next * TICK - Clock.now
+        left = @next * TICK - Clock.real
         if left.positive?
           @sooner.wait(@mutex, [left, LONGEST_WAIT].min)
         else

@@ -162,9 +162,10 @@ module Polyphony
         end
       end
 
-      # Ruby's own: no mutex can be locked there.
+      # Ruby's own: no mutex can be locked there. Up to 3.1 at least, Ruby crashes when a locked one is collected
+      # together with the fiber that has it.
       def in_handler?
-        ::Thread::Mutex.new.lock
+        ::Thread::Mutex.new.tap(&:lock).unlock
         false
       rescue ThreadError
         true

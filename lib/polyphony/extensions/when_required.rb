@@ -7,28 +7,39 @@ module Polyphony
   # Where others tidy up $LOAD_PATH, the two can be required by hand, in that order.
   # @!visibility private
   module WhenRequired
-    FOLDER = File.join(__dir__, 'when_required').freeze
-    # Our extension => a constant which is there when the library is loaded, and what loads it.
-    LIBRARIES = { 'openssl' => ['OpenSSL::SSL::SSLServer', 'openssl'], 'net_http' => ['Net::HTTP', 'net/http'] }.freeze
+    # constant: there when the library is loaded; feature: what loads it; extension: ours, loaded after it;
+    # folder: with the file that is found in the library's place.
+    Library = Struct.new(:constant, :feature, :extension, :folder, keyword_init: true)
+
+    @libraries = {}
 
     class << self
-      # Extends libraries that are loaded now, and the others when they are.
-      def prepare
-        LIBRARIES.each do |extension, (constant, _)|
-          if there?(constant) then require "polyphony/extensions/#{extension}"
-          else $LOAD_PATH.unshift(File.join(FOLDER, extension))
-          end
+      # Extends a library now if it is loaded, else when it is.
+      # @param name [String] of its folder in +folders+
+      def prepare(name, folders:, **library)
+        library = Library.new(**library, folder: File.join(folders, name))
+        return if @libraries.key?(name)
+
+        @libraries[name] = library
+        if there?(library.constant) then require library.extension
+        else $LOAD_PATH.unshift(library.folder)
         end
       end
 
       # For the files in the folders.
-      def load(extension)
-        $LOAD_PATH.delete(File.join(FOLDER, extension))
-        require LIBRARIES.fetch(extension).last
-        require "polyphony/extensions/#{extension}"
+      def load(name)
+        library = @libraries.fetch(name)
+        $LOAD_PATH.delete(library.folder)
+        require library.feature
+        require library.extension unless being_loaded?(library.extension)
       end
 
       private
+
+      # It may be what requires the library.
+      def being_loaded?(extension)
+        caller_locations.any? { |place| place.absolute_path.to_s.end_with?("/lib/#{extension}.rb") }
+      end
 
       # Asking does not load what is to be loaded when it is first named.
       def there?(path)
@@ -45,9 +56,17 @@ module Polyphony
   private_constant :WhenRequired
 
   # @!visibility private
-  def self.__when_required(extension)
-    WhenRequired.load(extension)
+  def self.__when_required(name)
+    WhenRequired.load(name)
   end
 
-  WhenRequired.prepare
+  # @!visibility private
+  def self.__prepare_library(name, **library)
+    WhenRequired.prepare(name, **library)
+  end
+
+  { 'openssl' => ['OpenSSL::SSL::SSLServer', 'openssl'], 'net_http' => ['Net::HTTP', 'net/http'] }.each do |name, (constant, feature)|
+    __prepare_library(name, constant: constant, feature: feature, extension: "polyphony/extensions/#{name}",
+                            folders: File.join(__dir__, 'when_required'))
+  end
 end

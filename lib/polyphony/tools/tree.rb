@@ -1,0 +1,231 @@
+# frozen_string_literal: true
+
+require 'json'
+require 'socket'
+
+module Polyphony
+  # A picture of all fibers at one moment. It holds text and numbers only, and keeps no fiber alive.
+  # @see Polyphony.tree
+  class Tree
+    include ::Enumerable
+
+    # One fiber.
+    class Node
+      include ::Enumerable
+
+      # @return [Integer] which no other fiber of the process has
+      attr_reader :id
+      # @return [String] as Fiber#inspect, without the state
+      attr_reader :fiber
+      # @return [Object] the fiber's tag
+      attr_reader :tag
+      # @return [Symbol] +:running+, +:runnable+ or +:waiting+
+      attr_reader :state
+      # @return [String, nil] what it waits for, in words
+      attr_reader :waits_for
+      # @return [Float, nil] for how many seconds, when the tree was made
+      attr_reader :seconds
+      # @return [Hash, nil] the same in parts, as far as they are known: +:reason+, +:on+ (the object as text), +:descriptor+,
+      #   +:peer+, +:length+ of a queue, +:seconds_left+, +:fiber+ (id of the one whose end it waits for)
+      attr_reader :wait
+      # @return [Array<String>] the fibers that have what it waits for
+      attr_reader :held_by
+      # @return [String, nil] file and line
+      attr_reader :spun_at
+      # @return [Integer] how often it was switched to
+      attr_reader :switches
+      # @return [Array<Node>]
+      attr_reader :children
+
+      # @api private
+      def initialize(fiber, now)
+        @id = fiber.__timeline.first
+        @fiber = WaitReport.title(fiber)
+        @tag = fiber.tag
+        @main = fiber.main?
+        @state = fiber.state
+        @switches = fiber.switches
+        @spun_at = fiber.caller&.first&.slice(/\A.*?:\d+/)
+        @held_by = []
+        note_wait(fiber, now) if @state == :waiting
+        @children = fiber.children.map { |child| Node.new(child, now) }
+      end
+
+      # @return [Boolean] whether it is the main fiber of its thread
+      def main?
+        @main
+      end
+
+      # @return [String] one line
+      def to_s
+        what = waits_for ? "waits for #{waits_for}#{format(' · %.1f s', seconds) if seconds}" : state
+        count = "#{switches} switch#{'es' unless switches == 1}"
+        held = held_by.empty? ? '' : ", held by #{held_by.join(', ')}"
+        "#{fiber} #{what}#{held} · #{count}"
+      end
+
+      # @return [Hash]
+      def to_h
+        { id: id, fiber: fiber, tag: tag&.to_s, state: state, waits_for: waits_for, wait: wait, seconds: seconds&.round(3),
+          held_by: held_by, spun_at: spun_at, switches: switches, children: children.map(&:to_h) }
+      end
+
+      # The fiber and all below it.
+      # @yield [Node]
+      def each(&block)
+        yield self
+        children.each { |child| child.each(&block) }
+      end
+
+      # @param indent [String] what comes before the children's lines
+      # @return [Array<String>]
+      def lines(indent = '')
+        last = children.last
+        [to_s, *children.flat_map do |child|
+          branch, space = child.equal?(last) ? ['└─ ', '   '] : ['├─ ', '│  ']
+          first, *rest = child.lines("#{indent}#{space}")
+          ["#{indent}#{branch}#{first}", *rest]
+        end]
+      end
+
+      private
+
+      def note_wait(fiber, now)
+        reason, subject, since = fiber.__wait
+        @waits_for = describe(reason || 'being scheduled', subject, fiber.__time_left)
+        @wait = parts(reason || 'being scheduled', subject, fiber.__time_left)
+        @seconds = [now - since, 0].max if since
+        @held_by = WaitReport.holders(subject).map { |holder, _| WaitReport.title(holder) }
+      end
+
+      def describe(reason, subject, left)
+        text = WaitReport.describe(reason, subject)
+        text = text.sub(/\)\z/, "#{details(subject)})") if subject
+        left && left >= 0 ? "#{text}, #{format('%.1f', left)} s left" : text
+      end
+
+      def parts(reason, subject, left)
+        found = { reason: reason, on: (WaitReport.title(subject) if subject), seconds_left: (left.round(3) if left && left >= 0) }
+        found.merge!(parts_of(subject)).compact
+      rescue ::StandardError
+        found.compact # a picture is worth more than a detail of it
+      end
+
+      def parts_of(subject)
+        case subject
+        when ::IO then { descriptor: subject.fileno, peer: (peer(subject)&.delete_prefix(' to ') if subject.is_a?(::BasicSocket)) }
+        when Queue, ::Thread::Queue then { length: subject.size }
+        when ::Fiber then { fiber: subject.__timeline.first }
+        else {}
+        end
+      end
+
+      def details(subject)
+        case subject
+        when ::BasicSocket then peer(subject)
+        when Queue, ::Thread::Queue then ", #{subject.size} item#{'s' unless subject.size == 1}"
+        end
+      rescue ::StandardError
+        nil # a picture is worth more than a detail of it
+      end
+
+      def peer(socket)
+        " to #{socket.remote_address.inspect_sockaddr}"
+      rescue ::SystemCallError, ::IOError
+        nil # a listener, or one that is not connected
+      end
+    end
+
+    # A thread, and its fibers.
+    class Threads
+      include ::Enumerable
+
+      # @return [String] as Thread#inspect
+      attr_reader :thread
+      # @return [String, nil] as Thread#name
+      attr_reader :name
+      # @return [String, nil] the line of the program that it is in; nil if all its fibers wait, and for the thread that asks
+      attr_reader :at
+      # @return [Array<Node>] those without a parent: the main fiber first, then fibers that were not spun; none if nothing has waited
+      #   in it yet
+      attr_reader :fibers
+
+      # @api private
+      def initialize(thread, fibers, now)
+        @thread = thread.inspect
+        @name = thread.name
+        @at = thread.backtrace&.grep_v(Stall::OURS)&.first if at_work?(thread)
+        @fibers = fibers.sort_by { |fiber| fiber.main? ? 0 : 1 }.map { |fiber| Node.new(fiber, now) }
+      end
+
+      # @yield [Node] every fiber
+      def each(&block)
+        fibers.each { |fiber| fiber.each(&block) }
+      end
+
+      # @return [String]
+      def to_s
+        [at ? "#{thread} in #{at}" : thread, *fibers.flat_map { |fiber| fiber.lines('  ').then { |first, *rest| ["  #{first}", *rest] } }].join("\n")
+      end
+
+      # @return [Hash]
+      def to_h(*)
+        { thread: thread, name: name, at: at, fibers: fibers.map(&:to_h) }
+      end
+
+      private
+
+      # One that looks for events is wherever somebody began to wait.
+      def at_work?(thread)
+        thread != ::Thread.current && (!thread.__polyphony_backend? || thread.backend.__turn)
+      end
+    end
+
+    # @return [Array<Threads>] the main thread first
+    attr_reader :threads
+
+    # @api private
+    def initialize
+      now = Clock.now
+      roots = ::Fiber.__all.map { |fiber| root(fiber) }.uniq.reject(&:dead?)
+      main = ::Thread.main
+      by_thread = ::Thread.list.to_h { |thread| [thread, []] }.merge(roots.group_by(&:thread)).reject { |thread, _| thread.nil? || thread.__polyphony_helper? }
+      @threads = by_thread.sort_by { |thread, _| thread.equal?(main) ? 0 : 1 }.map { |thread, fibers| Threads.new(thread, fibers, now) }
+    end
+
+    # @yield [Node] every fiber of every thread, parents before children
+    def each(&block)
+      threads.each { |thread| thread.each(&block) }
+      self
+    end
+
+    # @return [String]
+    def to_s
+      threads.join("\n")
+    end
+    alias inspect to_s
+
+    # @return [Hash] for JSON
+    def to_h(*)
+      { pid: ::Process.pid, program: $PROGRAM_NAME, time: ::Time.now.to_f.round(3), threads: threads.map(&:to_h) }
+    end
+
+    # @return [String] a page that shows it: it needs no other file and no network
+    def to_html
+      require 'polyphony/tools/embed'
+      Embed.page(::File.expand_path('tree.html', __dir__), to_h)
+    end
+
+    # @return [String]
+    def to_json(*args)
+      to_h.to_json(*args)
+    end
+
+    private
+
+    def root(fiber)
+      fiber = fiber.parent while fiber.parent
+      fiber
+    end
+  end
+end

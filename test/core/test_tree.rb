@@ -1,0 +1,181 @@
+# frozen_string_literal: true
+
+require_relative '../test_helper'
+require 'json'
+
+# Polyphony.tree: every fiber, and what it waits for.
+class TestTree < Polyphony::TestCase
+  on_every_driver
+
+  # @return [Polyphony::Tree::Node] of the fiber with that tag
+  def node(tag, tree = Polyphony.tree)
+    tree.find { |one| one.tag == tag } || flunk("#{tag} is not in\n#{tree}")
+  end
+
+  def test_parents_and_children
+    spin(:parent) { spin(:child) { suspend }; suspend }
+    2.times { snooze }
+    parent = node(:parent)
+    assert_equal [:child], parent.children.map(&:tag)
+    assert_equal :waiting, parent.state
+    assert_match(/test_tree\.rb:\d+\z/, parent.spun_at)
+    assert_includes node(:parent).fiber, 'parent'
+  end
+
+  def test_the_running_one
+    main = Polyphony.tree.find(&:main?)
+    assert_equal :running, main.state
+    assert_nil main.waits_for
+  end
+
+  def test_what_is_waited_for
+    queue = Polyphony::Queue.new
+    2.times { |n| queue << n }
+    full = SizedQueue.new(1).tap { |one| one << 1 }
+    reader, = pipe_pair
+    spin(:sleeper) { sleep 60 }
+    spin(:pusher) { full << 2 }
+    spin(:reader) { reader.read }
+    sleeper = Fiber.current.children.first
+    spin(:awaiter) { sleeper.await }
+    2.times { snooze }
+    assert_match(/\Atime to pass, (5\d|60)\.\d s left\z/, node(:sleeper).waits_for)
+    assert_match(/room in a queue \(#<.*SizedQueue.*, 1 item\)/, node(:pusher).waits_for)
+    assert_match(/\Aread \(#<IO:fd \d+>\)\z/, node(:reader).waits_for)
+    assert_match(/\Aa fiber to end \(#<Fiber sleeper:/, node(:awaiter).waits_for)
+  end
+
+  def test_an_empty_queue_and_a_socket_with_its_peer
+    queue = Polyphony::Queue.new
+    client, server = tcp_pair
+    spin(:shifter) { queue.shift }
+    spin(:talker) { client.readpartial(1) }
+    2.times { snooze }
+    assert_match(/an item in a queue \(.*, 0 items\)/, node(:shifter).waits_for)
+    assert_match(/\Aread \(#<TCPSocket:fd \d+, .*> to 127\.0\.0\.1:#{server.local_address.ip_port}\)\z/, node(:talker).waits_for)
+  end
+
+  def test_a_lock_and_who_has_it
+    lock = Polyphony::Mutex.new
+    spin(:owner) { lock.synchronize { suspend } }
+    snooze
+    spin(:other) { lock.lock }
+    2.times { snooze }
+    assert_match(/\Aa lock/, node(:other).waits_for)
+    assert_match(/owner/, node(:other).held_by.first)
+  end
+
+  def test_since_when
+    spin(:old) { suspend }
+    snooze
+    sleep 0.02
+    assert_operator node(:old).seconds, :>=, 0.01
+  end
+
+  def test_how_often_it_has_run
+    fiber = spin(:busy) { 5.times { snooze }; suspend }
+    snooze until fiber.state == :waiting
+    assert_equal fiber.switches, node(:busy).switches
+    assert_operator fiber.switches, :>=, 6
+  end
+
+  def test_other_threads
+    go = Polyphony::Event.new
+    ready = Polyphony::Event.new
+    thread = Thread.new { spin(:elsewhere) { ready.signal; go.await }.await }
+    ready.await
+    tree = Polyphony.tree
+    assert_operator tree.threads.size, :>=, 2
+    assert_equal :elsewhere, node(:elsewhere, tree).tag
+    assert_match(/#<Thread/, tree.threads.find { |one| one.any? { |fiber| fiber.tag == :elsewhere } }.thread)
+    go.signal
+    thread.join
+  end
+
+  # Enumerators are fibers as well. Who has resumed one waits in it.
+  def test_generators
+    numbers = Enumerator.new { |yielder| sleep 60; yielder << 1 }
+    spin(:consumer) { numbers.next }
+    2.times { snooze }
+    assert_match(/time to pass/, node(:consumer).waits_for)
+  end
+
+  def test_text
+    spin(:parent) { spin(:"first child") { suspend }; spin(:second) { sleep 60 }; suspend }
+    2.times { snooze }
+    text = Polyphony.tree.to_s
+    assert_match(/^  ├─|^  └─/, text)
+    assert_match(/└─ #<Fiber parent:\d+ .*test_tree\.rb:\d+> waits for being scheduled/, text)
+    assert_match(/   ├─ #<Fiber first child:/, text)
+    assert_match(/   └─ #<Fiber second:.*waits for time to pass, (5\d|60)\.\d s left · 0\.0 s · 1 switch/, text)
+  end
+
+  def test_json
+    spin(:sleeper) { sleep 60 }
+    snooze
+    data = JSON.parse(JSON.generate(Polyphony.tree.to_h))
+    fibers = data['threads'].flat_map { |thread| thread['fibers'] }
+    child = fibers.flat_map { |fiber| fiber['children'] }.find { |fiber| fiber['tag'] == 'sleeper' }
+    assert_equal 'waiting', child['state']
+    assert_match(/time to pass/, child['waits_for'])
+    assert_equal JSON.parse(Polyphony.tree.to_json).keys, data.keys
+  end
+
+  def test_the_parts_of_a_wait
+    queue = Polyphony::Queue.new
+    client, server = tcp_pair
+    sleeper = spin(:sleeper) { sleep 60 }
+    spin(:awaiter) { sleeper.await }
+    spin(:shifter) { queue.shift }
+    spin(:talker) { client.readpartial(1) }
+    3.times { snooze }
+    assert_equal({ reason: 'a fiber to end', fiber: node(:sleeper).id }, node(:awaiter).wait.slice(:reason, :fiber))
+    assert_equal({ reason: 'an item in a queue', length: 0 }, node(:shifter).wait.slice(:reason, :length))
+    assert_equal({ reason: 'read', descriptor: client.fileno, peer: "127.0.0.1:#{server.local_address.ip_port}" },
+                 node(:talker).wait.slice(:reason, :descriptor, :peer))
+    assert_in_delta 60, node(:sleeper).wait[:seconds_left], 30
+    assert_nil Polyphony.tree.find(&:main?).wait
+  end
+
+  # Whether fibers have waited there or not.
+  def test_threads_without_fibers
+    go = Thread::Queue.new
+    begun = false
+    line = __LINE__ + 1
+    thread = Thread.new { begun = true; nil while go.empty? }
+    thread.name = 'computes'
+    Thread.pass until begun
+    seen = Polyphony.tree.threads.find { |one| one.name == 'computes' }
+    assert_empty seen.fibers
+    assert_match(/test_tree\.rb:#{line}:/, seen.at)
+    go << 1
+    thread.join
+  end
+
+  def test_a_page
+    spin(:"</script>") { sleep 60 }
+    snooze
+    html = Polyphony.tree.to_html
+    assert_equal 2, html.scan('</script>').size
+    refute_match(%r{(src|href)\s*=|https?://}, html)
+    assert_equal Process.pid, JSON.parse(html[%r{id="data">(.*?)</script>}m, 1])['pid']
+  end
+
+  # A picture, not the thing: it keeps no fiber alive, and stays as it is.
+  def test_it_stays_as_it_is
+    fiber = spin(:short) { suspend }
+    snooze
+    tree = Polyphony.tree
+    fiber.stop
+    fiber.await
+    assert_equal :waiting, node(:short, tree).state
+    refute(Polyphony.tree.any? { |one| one.tag == :short })
+  end
+
+  def test_a_subject_that_cannot_be_shown
+    odd = Class.new(Polyphony::Queue) { def inspect = raise('no') }.new
+    spin(:odd) { odd.shift }
+    2.times { snooze }
+    assert_match(/cannot be shown/, node(:odd).waits_for)
+  end
+end

@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative '../test_helper'
+require 'polyphony/testing'
+
+# Polyphony::Testing::Leaks and .no_leaks
+class TestLeaks < Polyphony::TestCase
+  on_every_driver
+
+  Leaks = Polyphony::Testing::Leaks
+
+  def found
+    leaks = Leaks.new
+    yield
+    leaks.found
+  end
+
+  def test_nothing_is_left
+    assert_equal :value, Polyphony::Testing.no_leaks { spin { sleep 0.001 }.await; IO.pipe.each(&:close); :value }
+  end
+
+  def test_a_fiber_is_found_with_its_name
+    assert_match(/\Afiber #<Fiber forgotten:\d+ .*test_leaks\.rb:#{__LINE__}/, found { spin(:forgotten) { suspend } }.first)
+  end
+
+  def test_fibers_from_before_do_not_count
+    spin { suspend }
+    assert_empty(found { nil })
+  end
+
+  def test_an_operation_is_found
+    reader, = pipe_pair
+    left = found { spin { reader.readpartial(1) }; snooze }
+    assert_includes left, '1 operation in flight'
+  end
+
+  def test_a_timer_is_found
+    left = found { @scope = Fiber.new { cancel_after(100) { Fiber.yield } }.tap(&:resume) }
+    assert_equal ['1 timer pending'], left
+    assert_raises(StopIteration, FiberError) { @scope.resume; @scope.resume }
+  end
+
+  def test_a_descriptor_is_found_with_its_file
+    left = found { @file = track(File.open(__FILE__)) }
+    assert_equal ["descriptor #{@file.fileno}: #{File.realpath(__FILE__)}"], left
+    leaks = Leaks.new(ignore: /test_leaks/)
+    track(File.open(__FILE__))
+    assert_empty leaks.found
+  end
+
+  def test_an_error_that_nobody_waited_for_is_found
+    left = found { spin { raise IOError, 'unheard' } }
+    assert_match(/\Aerror that nobody waited for: IOError: unheard \(.*test_leaks/, left.first)
+  end
+
+  def test_what_is_left_is_raised
+    error = assert_raises(Leaks::Left) { Polyphony::Testing.no_leaks { spin { suspend } } }
+    assert_equal 1, error.found.size
+    assert_match(/\Aleft behind:\n  fiber /, error.message)
+    assert_raises(ArgumentError) { Polyphony::Testing.no_leaks }
+  end
+end
