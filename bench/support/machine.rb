@@ -21,6 +21,11 @@ module Bench
       }
     end
 
+    # @return [String] the facts that head a table
+    def self.line(facts)
+      "#{facts[:processor]}, #{facts[:processors]} processors · #{facts[:kernel]} · #{facts[:ruby]}"
+    end
+
     private
 
     def processor

@@ -9,7 +9,7 @@ module Bench
     SOURCES = __dir__
     TARGET = File.expand_path('../../tmp/bench', __dir__)
     FLAGS = %w[-O2 -std=gnu11 -Wall -Wextra].freeze
-    LIBRARIES = { 'echo_uring' => %w[-luring] }.freeze
+    LIBRARIES = { 'echo_uring' => %w[-luring], 'sleep_storm' => %w[-luring] }.freeze
 
     class << self
       # @return [String] the path of the program

@@ -20,9 +20,10 @@ module Bench
     @homes = {}
 
     class << self
+      # @param more [Array<String>] other gems to be there, as NAME:VERSION
       # @return [Hash] the environment in which it is there
-      def environment(name)
-        { 'GEM_HOME' => home(name), 'GEM_PATH' => home(name) }
+      def environment(name, more = [])
+        { 'GEM_HOME' => home(name, more), 'GEM_PATH' => home(name, more) }
       end
 
       # @return [String, nil] why it cannot be had
@@ -39,21 +40,21 @@ module Bench
 
       private
 
-      def home(name)
-        @homes[name] ||= install(name)
-        raise LoadError, @homes[name].last if @homes[name].is_a?(Array)
+      def home(name, more = [])
+        found = @homes[[name, more]] ||= install(name, more)
+        raise LoadError, found.last if found.is_a?(Array)
 
-        @homes[name]
+        found
       end
 
       # @return [String, Array(:failed, String)]
-      def install(name)
-        home = File.join(TARGET, "#{name}-#{version(name)}-ruby-#{RUBY_VERSION}")
+      def install(name, more)
+        home = File.join(TARGET, [name, version(name), *more.map { |gem| gem.tr(':', '-') }, 'ruby', RUBY_VERSION].join('-'))
         return home if Dir.exist?(home)
 
         FileUtils.mkdir_p(TARGET)
         draft = "#{home}.#{Process.pid}" # half a folder must not be taken for a whole one
-        command = %w[gem install --no-document --install-dir] + [draft, "#{name}:#{version(name)}", *COMPANIONS[name]]
+        command = %w[gem install --no-document --install-dir] + [draft, "#{name}:#{version(name)}", *COMPANIONS[name], *more]
         output = IO.popen(clean, command, err: %i[child out], &:read)
         return [:failed, output.lines.last.to_s.strip] unless $?.success?
 

@@ -46,6 +46,12 @@ module Bench
       @warm_up
     end
 
+    # How many memory mappings its processes need. The usual limit of the kernel is 65,530, two for each fiber.
+    def mappings(number = nil)
+      @mappings = number if number
+      @mappings
+    end
+
     # @param ratio [Numeric, Hash] target for ours / limit
     # @param value [Numeric, Hash] target for our figure
     # @param peer [Numeric, Hash] target for ours / a peer's

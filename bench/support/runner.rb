@@ -2,6 +2,7 @@
 
 require 'json'
 require 'rbconfig'
+require_relative 'mappings'
 require_relative 'peers'
 
 module Bench
@@ -20,17 +21,19 @@ module Bench
 
     # @return [Array<Hash>] for each round the figures by side; a String where a side failed
     def call(label)
-      Array.new(@rounds) do |round|
-        @sides.to_h do |side|
-          show("#{label}: round #{round + 1}/#{@rounds}, #{side.name}")
-          [side.name, measure(side)]
-        end
-      end
+      Mappings.ensure(@row.mappings) { Array.new(@rounds) { |round| measure_all("#{label}: round #{round + 1}/#{@rounds}") } }
     ensure
       show(nil)
     end
 
     private
+
+    def measure_all(label)
+      @sides.to_h do |side|
+        show("#{label}, #{side.name}")
+        [side.name, measure(side)]
+      end
+    end
 
     # A peer that is not here is left out, and so are its ratios.
     def there?(side)

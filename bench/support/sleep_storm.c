@@ -1,10 +1,14 @@
-/* sleep_storm.c - COUNT sleeps of random length within a second, with one heap and one epoll_pwait2.
- *   sleep_storm COUNT
+/* sleep_storm.c - COUNT sleeps of random length, from FROM seconds to SPAN more, with one heap and one wait for the first.
+ *   sleep_storm COUNT [FROM SPAN [pwait2 | epoll | uring]]
+ * pwait2 is epoll_pwait2, with nanoseconds; epoll is epoll_wait, with milliseconds, rounded up so that none is early.
  * Prints {"p50": ms late, "p99": ms late, "early": count, "lost": count}. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <liburing.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 
@@ -44,25 +48,56 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void wait_for_first(int epoll) {
-  int64_t left = heap[0] - now();
+static int epoll;
+static struct io_uring ring;
+
+static void fail(const char *what) { perror(what), exit(1); }
+
+static void wait_by_pwait2(int64_t left) {
+  struct timespec timeout = { left / 1000000000, left % 1000000000 };
   struct epoll_event event;
 
-  if (left <= 0) return;
-  struct timespec timeout = { left / 1000000000, left % 1000000000 };
-  if (epoll_pwait2(epoll, &event, 1, &timeout, NULL) < 0) perror("epoll_pwait2"), exit(1);
+  if (epoll_pwait2(epoll, &event, 1, &timeout, NULL) < 0) fail("epoll_pwait2");
+}
+
+static void wait_by_epoll(int64_t left) {
+  struct epoll_event event;
+
+  if (epoll_wait(epoll, &event, 1, (int)((left + 999999) / 1000000)) < 0) fail("epoll_wait");
+}
+
+static void wait_by_uring(int64_t left) {
+  struct __kernel_timespec timeout = { left / 1000000000, left % 1000000000 };
+  struct io_uring_cqe *cqe;
+  int rc = io_uring_wait_cqe_timeout(&ring, &cqe, &timeout);
+
+  if (rc < 0 && rc != -ETIME && rc != -EINTR) errno = -rc, fail("io_uring_wait_cqe_timeout");
+}
+
+static void (*open_waiter(const char *name))(int64_t) {
+  int rc;
+
+  if (strcmp(name, "uring") == 0) {
+    if ((rc = io_uring_queue_init(8, &ring, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN)) < 0)
+      errno = -rc, fail("io_uring");
+    return wait_by_uring;
+  }
+  if ((epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) fail("epoll_create1");
+  return strcmp(name, "epoll") == 0 ? wait_by_epoll : wait_by_pwait2;
 }
 
 int main(int argc, char **argv) {
   size_t count = argc > 1 ? (size_t)atol(argv[1]) : 30000, done = 0, early = 0;
-  int epoll = epoll_create1(EPOLL_CLOEXEC);
+  double from = argc > 3 ? atof(argv[2]) : 0, span = argc > 3 ? atof(argv[3]) : 1;
+  void (*wait_for)(int64_t) = open_waiter(argc > 4 ? argv[4] : "pwait2");
 
   heap = calloc(count, sizeof(*heap));
   late = calloc(count, sizeof(*late));
   srand(42);
-  for (size_t i = 0; i < count; i++) push(now() + (int64_t)(rand() / (RAND_MAX + 1.0) * 1e9));
+  for (size_t i = 0; i < count; i++) push(now() + (int64_t)((from + rand() / (RAND_MAX + 1.0) * span) * 1e9));
   while (length) {
-    wait_for_first(epoll);
+    int64_t left = heap[0] - now();
+    if (left > 0) wait_for(left);
     while (length && heap[0] <= now()) {
       int64_t deadline = shift();
       late[done] = now() - deadline;

@@ -13,9 +13,9 @@ module Bench
   class Suite
     RESULTS = File.expand_path('../results', __dir__)
     # The order of the table: from the switch outwards.
-    ORDER = %w[switch switch_1000 snooze schedule spin_await spin_many spin_unheld
-               spin_alive timeout timeout_10000 sleep_storm every queue queue_ping_pong ping_pong fan_in
-               pipe_read file_read echo_64 echo_1000 line_echo net_http popen].freeze
+    ORDER = %w[switch switch_1000 trace snooze schedule spin_await spin_many spin_unheld
+               spin_alive timeout timeout_10000 sleep_storm sleep_storm_100000 every queue queue_ping_pong ping_pong fan_in blocking blocking_16
+               pipe_read file_read echo_64 echo_1000 line_echo net_http popen sched sched_block].freeze
 
     def initialize(names, rounds: nil, scale: nil)
       Bench.load_rows

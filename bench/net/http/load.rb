@@ -14,7 +14,7 @@ module Bench
       CLOSE = File.expand_path('close.lua', __dir__)
 
       class << self
-        # @return [Hash] rate (a second), p99 (ms), failed
+        # @return [Hash] rate (a second), p50 and p99 (ms), failed
         def wrk(server, path, connections:, seconds:, script: nil, secure: false)
           url = "#{secure ? 'https' : 'http'}://127.0.0.1:#{server.port}#{path}"
           words = ['-t1', "-c#{connections}", "-d#{seconds}s", '--latency', *(script ? ['-s', script] : []), url]
@@ -22,7 +22,7 @@ module Bench
           all = output[/(\d+) requests in/, 1].to_i
           failed = wrk_failures(output)
           { rate: good(output[/Requests\/sec:\s+([\d.]+)/, 1].to_f, all, failed),
-            p99: milliseconds(output[/99%\s+([\d.]+\w+)/, 1]), failed: failed }
+            p50: milliseconds(output[/50%\s+([\d.]+\w+)/, 1]), p99: milliseconds(output[/99%\s+([\d.]+\w+)/, 1]), failed: failed }
         end
 
         def h2load(server, path, clients:, streams:, seconds:, secure: false)

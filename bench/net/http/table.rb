@@ -51,7 +51,7 @@ module Bench
       end
 
       def heading
-        ["#{@facts[:processor]}, #{@facts[:processors]} processors · #{@facts[:kernel]} · #{@facts[:ruby]}", '',
+        [Machine.line(@facts), '',
          "Servers on one core, load on the other; one process each. Medians of #{@rounds} interleaved rounds of #{@seconds} s; in " \
          "brackets those that answered with errors. Load average: #{@facts[:load_average]}. " \
          "Versions: #{Peers::VERSIONS.map { |name, version| "#{name} #{version}" }.join(', ')}."]
