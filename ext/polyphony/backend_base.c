@@ -847,8 +847,15 @@ static int64_t shorter(int64_t one, int64_t other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
-static VALUE jump(VALUE jumped) {
-  *(bool *)jumped = virtual_clock_jump();
+struct jump {
+  int64_t quiet;
+  bool jumped;
+};
+
+static VALUE jump(VALUE argument) {
+  struct jump *jump = (struct jump *)argument;
+
+  jump->jumped = virtual_clock_jump(jump->quiet);
   return Qnil;
 }
 
@@ -857,14 +864,15 @@ static VALUE jump(VALUE jumped) {
 static void poll_in_virtual_time(struct backend_base *backend) {
   struct timer *first = timer_heap_first(&backend->loop.timers);
   int64_t most = patience(backend), quiet = virtual_clock_quiet(), began = clock_monotonic();
-  bool jumped = false, due = first && first->deadline <= clock_now();
+  struct jump attempt = { quiet, false };
+  bool due = first && first->deadline <= clock_now();
   int state;
 
   poll_for(backend, due ? 0 : quiet < 0 ? shorter(most, LOOK_AT_THREADS) : quiet);
   if (due || quiet < 0 || backend->runqueue.length || clock_monotonic() - began < quiet) return;
-  rb_protect(jump, (VALUE)&jumped, &state);
+  rb_protect(jump, (VALUE)&attempt, &state);
   if (state) heed(backend, state);
-  else poll_for(backend, jumped || backend->runqueue.length ? 0 : shorter(most, LOOK_AT_THREADS));
+  else poll_for(backend, attempt.jumped || backend->runqueue.length ? 0 : shorter(most, LOOK_AT_THREADS));
 }
 
 void backend_base_poll(struct backend_base *backend, bool blocking) {

@@ -44,7 +44,7 @@ static VALUE Clock_s_stopped_here_p(VALUE module) {
 
 /* For who runs turn by turn: time goes on to the next deadline, as if the running fiber waited, and whoever is due may run. */
 static VALUE Clock_s_jump(VALUE module) {
-  bool jumped = clock_shift.stopped && virtual_clock_jump();
+  bool jumped = clock_shift.stopped && virtual_clock_jump(INT64_MAX);
 
   (void)module;
   backend_base_poll(backend_base_current(), false);

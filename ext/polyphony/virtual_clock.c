@@ -63,11 +63,12 @@ static void wake_if_due(struct backend_base *backend, int unused) {
   if (first && first->deadline <= clock_shift.now) backend_base_wake(backend);
 }
 
-bool virtual_clock_jump(void) {
+bool virtual_clock_jump(int64_t quiet) {
   if (!deadlock_others_wait_p()) return false;
-  look_at_all();                       /* others have run meanwhile, and may have woken one of ours */
+  /* Others have run meanwhile, and may have woken one of ours, or begun an operation that nobody has given time yet. */
+  int64_t needed = virtual_clock_quiet();
   if (survey.next == CLOCK_NEVER || survey.next - clock_shift.now > FOR_EVER) return false;
-  if (survey.runnable || survey.at_work) return false;
+  if (survey.runnable || needed < 0 || needed > quiet) return false;
   if (survey.next > clock_shift.now) clock_shift.now = survey.next;
   backend_base_each(wake_if_due, NULL, 0);
   return true;

@@ -20,8 +20,9 @@ void virtual_clock_end(void);          /* goes on in real time from where it is 
  * any thread. Negative: as long as it takes. */
 int64_t virtual_clock_quiet(void);
 
-/* Moves time if all wait: true if it has moved. Threads with a timer that is due are woken. */
-bool virtual_clock_jump(void);
+/* Moves time if all wait and quiet, the real ns that events had to arrive, are enough: true if it has
+ * moved. Threads with a timer that is due are woken. */
+bool virtual_clock_jump(int64_t quiet);
 
 /* Whether the running thread counts. */
 bool virtual_clock_here_p(void);
