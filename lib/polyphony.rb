@@ -104,14 +104,30 @@ module Polyphony
     end
   end
 
-  # Nothing is opened, or loaded, before somebody asks: a handler may not load anything, so a thread does.
-  unless %w[off 0 no false].include?(ENV['POLYPHONY_ATTACH'].to_s.downcase)
-    Signals.on_default('URG') do
-      ::Thread.new do
+  # Nothing is opened, or loaded, before somebody asks: a handler may not load anything, so a thread does. That waits for the interpreter's
+  # lock for each file it looks for, from Ruby 3.3 on more than a hundred times, and a main thread that computes gives it away every tenth of a
+  # second only: with a low priority it does so every 20 ms.
+  # @!visibility private
+  def self.open_attach
+    return if @attach_loads == ::Process.pid
+
+    @attach_loads = ::Process.pid
+    main, before = ::Thread.main, ::Thread.main.priority
+    ::Thread.new do
+      main.priority = before - 3
+      begin
         require 'polyphony/tools/attach'
-        Attach.open
+      ensure
+        main.priority = before
+        @attach_loads = nil
       end
+      Attach.open
     end
+  end
+  private_class_method :open_attach
+
+  unless %w[off 0 no false].include?(ENV['POLYPHONY_ATTACH'].to_s.downcase)
+    Signals.on_default('URG') { open_attach }
   end
 
   Faults.from_environment unless ENV['POLYPHONY_FAULTS'].to_s.empty?

@@ -11,7 +11,9 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
+#include "accept.h"
 #include "attempt.h"
 #include "loop.h"
 
@@ -157,26 +159,34 @@ static bool pty_master_p(int fd) {
 #endif
 }
 
-static int64_t write_some(int fd, const struct iovec *iov) {
-  int flags = pty_master_p(fd) ? fcntl(fd, F_GETFL) : O_NONBLOCK;
+/* Poll promises room for PIPE_BUF bytes. What fits goes in one piece: others write to the same pipe. */
+static int64_t write_some(int fd, const struct iovec *iov, unsigned count) {
+  size_t room = PIPE_BUF;
+  unsigned fitting = 0;
 
+  while (count > 1 && iov->iov_len == 0) iov++, count--;
+  while (fitting < count && fitting < IOV_MAX && iov[fitting].iov_len <= room) room -= iov[fitting++].iov_len;
+  int flags = pty_master_p(fd) ? fcntl(fd, F_GETFL) : O_NONBLOCK;
   if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  int64_t n = result_of(write(fd, iov->iov_base, min_size(iov->iov_len, PIPE_BUF)));
+  int64_t n = result_of(fitting ? writev(fd, iov, (int)fitting) : write(fd, iov->iov_base, PIPE_BUF));
   if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, flags);
   return n;
 }
 
 static int64_t write_ready(struct op *op) {
-  struct iovec first = { .iov_base = op->as.rw.base, .iov_len = op->as.rw.len };
+  struct iovec one = { .iov_base = op->as.rw.base, .iov_len = op->as.rw.len };
+  bool several = op->kind == OP_WRITEV;
 
-  if (op->kind == OP_WRITEV) {
-    unsigned i = 0;
-    if (op->as.vec.count == 0) return 0;
-    while (i + 1 < op->as.vec.count && op->as.vec.iov[i].iov_len == 0) i++;
-    first = op->as.vec.iov[i];
-  }
-  int64_t n = write_some(op->fd, &first);
+  if (several && op->as.vec.count == 0) return 0;
+  int64_t n = several ? write_some(op->fd, op->as.vec.iov, op->as.vec.count) : write_some(op->fd, &one, 1);
   return n == -EINTR ? ATTEMPT_WAIT : wait_if_again(n);
+}
+
+/* Poll may wait for ever for what can never be done. */
+static bool opened_for_p(int fd, bool reading) {
+  int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+
+  return mode == O_RDWR || mode == (reading ? O_RDONLY : O_WRONLY);
 }
 
 /* It said refusal: EAGAIN or EOPNOTSUPP. Whether to wait depends on what it is, and only now is
@@ -192,6 +202,7 @@ static int64_t wait_or_offload(struct op *op, struct attempt *attempt, int64_t r
   if (S_ISSOCK(st.st_mode)) return reading ? read_socket(op, attempt) : write_socket(op);
   if (refusal == -EOPNOTSUPP && attempt->ready)
     return reading ? read_ready(op, attempt) : write_ready(op);
+  if (refusal == -EOPNOTSUPP && !opened_for_p(op->fd, reading)) return -EBADF;
   if (reading) hint(attempt, FD_DRAINED, refusal == -EAGAIN);
   return ATTEMPT_WAIT;
 }
@@ -256,22 +267,11 @@ static int ensure_nonblocking_listener(int fd) {
   return fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int accept_socket(int fd, int flags) {
-#ifdef SOCK_CLOEXEC
-  return accept4(fd, NULL, NULL, flags);
-#else
-  (void)flags;
-  int accepted = accept(fd, NULL, NULL);
-  if (accepted >= 0) fcntl(accepted, F_SETFD, FD_CLOEXEC);
-  return accepted;
-#endif
-}
-
 static int64_t attempt_accept(struct op *op, struct attempt *attempt) {
   int rc = attempt->ready ? 0 : ensure_nonblocking_listener(op->fd);
 
   if (rc < 0) return rc;
-  return wait_if_again(result_of(accept_socket(op->fd, op->as.accept.flags)));
+  return wait_if_again(result_of(accept_with(op->fd, NULL, NULL, op->as.accept.flags)));
 }
 
 /* Once started, a connect goes on by itself whatever the flags say: they can be put back now. */

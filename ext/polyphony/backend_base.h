@@ -3,7 +3,10 @@
  * holds the GVL (the queue is only touched under it), and wakes the owner if it is polling.
  *
  * There is no reactor fiber: whoever has to wait runs backend_base_switch_fiber, which takes the
- * next runnable fiber, polls when there is none, and transfers. */
+ * next runnable fiber, polls when there is none, and transfers.
+ *
+ * What happens at every switch stands in backend_base.c; the rest in backend_life.c, backend_schedule.c,
+ * backend_poll.c, backend_idle.c, backend_refusal.c and trace.c. */
 #ifndef POLYPHONY_BACKEND_BASE_H
 #define POLYPHONY_BACKEND_BASE_H
 
@@ -19,23 +22,31 @@ struct backend_base {
   struct loop loop;
   struct runqueue runqueue;
   struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
+  bool steady;                  /* of the main thread: nobody else ever runs on the stack of its first fiber */
   struct fiber_state *root;     /* the thread's main fiber */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
   struct list selects;          /* struct select_wait, see io.h */
   struct list noted;            /* fibers that are not ours, in a scope or awaited (generator.h) */
+  union {
+    struct {
+      bool handover;            /* a fiber ended and came back through the VM: take the next one */
+      bool in_handler;          /* signal handlers run on top of the fiber that polls */
+      bool interrupted;         /* an exception is on its way to the fiber that runs */
+      bool unscheduled;         /* its scheduler was told to go: see scheduler.h */
+      bool traced;              /* there is a trace_proc */
+    };
+    uint64_t uncommon;          /* not 0 if one of these is set: a turn does not take the short way then */
+  };
   bool watching;                /* switches are looked at */
   unsigned quiet;               /* those since the last that mattered */
   enum resume_how how;          /* how the value of the transfer under way is meant */
-  bool unscheduled;             /* its scheduler was told to go: see scheduler.h */
   bool try_only;                /* the next read must not wait: see direct_paths.c */
-  bool handover;                /* a fiber ended and came back through the VM: take the next one */
-  bool in_handler;              /* signal handlers run on top of the fiber that polls */
-  bool interrupted;             /* an exception is on its way to the fiber that runs */
   bool deaf;                    /* it could not be raised there: it is in the middle of another raise */
   unsigned interrupters;        /* threads that are about to raise it there */
   unsigned kill_masks;          /* fibers that hold a kill back, see interrupt_mask.h */
   bool kill_held;               /* until they are through */
   bool polling;                 /* the GVL is released: others must wake us */
+  bool roused;                  /* while polling: it has been woken, for something to run */
   unsigned doubts;              /* how often in a row all threads seemed to wait for ever */
   int64_t look_again;           /* ns until it has to look for a deadlock again; 0: need not */
   bool hopeful;                 /* while polling: an operation or timer was pending when it began */
@@ -67,6 +78,32 @@ enum switch_idle {
   SWITCH_MUST_WAIT,             /* something outside may wake us: wait for it */
 };
 
+/* The thread's own backend. Checked by thread and epoch before it is followed: Ruby reuses native
+ * threads and the addresses of Thread objects. */
+struct backend_here {
+  VALUE thread;
+  unsigned epoch;
+  struct backend_base *backend;
+};
+
+#ifdef __GLIBC__                /* a library loaded at run time may do that only there */
+#define QUICK __attribute__((tls_model("initial-exec")))
+#else
+#define QUICK
+#endif
+extern __thread struct backend_here backend_here QUICK;
+OURS extern unsigned backend_epoch;  /* changes when a remembered backend may be gone or have moved */
+
+/* Whoever stands on a stack is the fiber whose stack it is. Ruby's thread and fiber take 120 instructions to ask for,
+ * so the fiber that was switched to last is known again by where it stands: between two places on its stack where Ruby
+ * had confirmed it before. Fibers that are not ours, and the first ones of threads but the main thread, whose stacks
+ * may go on under others without our notice, are asked for each time. Returns NULL if it has to be. */
+static inline struct fiber_state *backend_base_known_here(const char *frame) {
+  if (backend_here.epoch != backend_epoch) return NULL;
+  struct fiber_state *fiber = backend_here.backend->current;
+  return (size_t)(frame - fiber->stack_low) < fiber->stack_known ? fiber : NULL;
+}
+
 void backend_base_init(void);                          /* once, at load */
 
 /* The backend of the current thread, opened on first use. Raises when no driver works. */
@@ -86,7 +123,7 @@ void backend_base_after_fork(struct backend_base *backend);
 /* $? belongs to the fiber. Ruby has one for each thread, and sets it: after a switch, what is there
  * is the last of other fibers. Nobody reads it by itself before some fiber has waited for a child, so
  * nothing is done for it before that. */
-extern bool backend_base_keeps_statuses;               /* set it when a child is waited for */
+OURS extern bool backend_base_keeps_statuses;          /* set it when a child is waited for */
 VALUE backend_base_last_status(struct backend_base *backend);  /* of the running fiber, or nil */
 void backend_base_show_status(struct backend_base *backend, VALUE status);
 
@@ -102,7 +139,7 @@ bool backend_base_may_wait_p(struct backend_base *backend);  /* false: it would 
 struct fiber_state *backend_base_running(struct backend_base *backend);  /* for others; does not raise */
 
 /* Leaves the current fiber until it is scheduled; the only place where a fiber is left, but for one
- * whose turn is over (backend_base_snooze, backend_base_resched, which have a shorter way beside it).
+ * whose turn is over (backend_base_snooze and Sched, which have a shorter way beside it: turn.h).
  * Returns the value it was resumed with; backend->how says whether it is to be raised.
  * Switches. May itself raise (signals, Thread#raise, Deadlock). */
 VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle idle);
@@ -110,9 +147,8 @@ VALUE backend_base_switch_fiber(struct backend_base *backend, enum switch_idle i
 /* The same, and raises an exception it was resumed with. */
 VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
 VALUE backend_base_snooze(struct backend_base *backend);
-/* The same for a fiber of that Polyphony::Sched; false if the running one is not. frame is the caller's place on
- * the stack. */
-bool backend_base_resched(VALUE sched, const void *frame);
+/* After a turn that did not just end: an exception came, or another fiber ended, or was not as it seemed. */
+VALUE backend_base_come_back_late(struct backend_base *backend, struct fiber_state *self, VALUE value, VALUE status);
 /* For calls that need not wait and then do not switch: false when there were so many of them in a row
  * that it is others' turn. */
 bool backend_base_quick_p(struct backend_base *backend);

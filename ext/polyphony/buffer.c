@@ -111,7 +111,7 @@ static void check_room(struct buffer *buffer, size_t size) {
 static char *lend_string(struct buffer *buffer, struct fiber_state *fiber, size_t length) {
   check_room(buffer, RSTRING_LEN(buffer->object));
   rb_str_set_len(buffer->object, buffer->pos);
-  rb_str_modify_expand(buffer->object, (long)length);
+  if (rb_str_capacity(buffer->object) < buffer->pos + length) rb_str_modify_expand(buffer->object, (long)length);
   rb_str_locktmp(buffer->object);
   FIBER_WRITE(fiber, lent, buffer->object);
   return RSTRING_PTR(buffer->object) + buffer->pos;
@@ -169,6 +169,13 @@ VALUE buffer_snapshot(VALUE object, const char **base, size_t *length) {
   *base = RSTRING_PTR(string);
   *length = RSTRING_LEN(string);
   return string;
+}
+
+VALUE buffer_copy_small(VALUE object, char small[OP_SMALL], const char **base, size_t *length) {
+  if (!RB_TYPE_P(object, T_STRING) || RSTRING_LEN(object) > OP_SMALL) return buffer_snapshot(object, base, length);
+  *length = (size_t)RSTRING_LEN(object);
+  *base = memcpy(small, RSTRING_PTR(object), *length);
+  return Qnil;
 }
 
 VALUE buffer_text(VALUE object) {

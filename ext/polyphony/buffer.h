@@ -6,6 +6,7 @@
 #define POLYPHONY_BUFFER_H
 
 #include "fiber_state.h"
+#include "op.h"
 
 /* Where bytes are read to. */
 struct buffer {
@@ -27,6 +28,8 @@ VALUE buffer_finish(struct buffer *buffer, long start);
 
 /* What is written: a frozen snapshot of a String (or of to_s), an IO::Buffer, or a raw buffer. */
 VALUE buffer_snapshot(VALUE object, const char **base, size_t *length);
+/* The same for bytes that an operation can have in its own memory: they are copied to small, and the snapshot is Qnil. */
+VALUE buffer_copy_small(VALUE object, char small[OP_SMALL], const char **base, size_t *length);
 /* The same as a frozen String, copied if need be: one loan cannot lock several buffers. */
 VALUE buffer_text(VALUE object);
 void buffer_lend_snapshot(struct fiber_state *fiber, VALUE snapshot);

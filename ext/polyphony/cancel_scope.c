@@ -8,11 +8,30 @@
 
 void (*cancel_scope_ended)(VALUE face) = NULL;
 
+static bool order_p(VALUE error) {
+  return RTEST(rb_obj_is_kind_of(error, eMoveOn)) || RTEST(rb_obj_is_kind_of(error, eTerminate)) ||
+         RTEST(rb_obj_is_kind_of(error, eRestart));
+}
+
 static VALUE make_exception(VALUE spec) {
-  if (spec == Qundef) return rb_class_new_instance(0, NULL, eMoveOn);
-  VALUE exception = error_instantiate(spec);
+  VALUE exception = spec == Qundef ? rb_class_new_instance(0, NULL, eMoveOn) : error_instantiate(spec);
   /* An instance given by the user may serve several scopes; the copy is this one's alone. */
-  return exception == spec ? rb_obj_dup(exception) : exception;
+  if (exception == spec) exception = rb_obj_dup(exception);
+  if (order_p(exception)) rb_ivar_set(exception, id_of_limit, Qtrue);
+  return exception;
+}
+
+/* A fiber was told to end, and waited in an ensure block when the limit struck, whose exception took the place of
+ * the order. Whoever gave that waits for the fiber to end: it is not to be lost. What an inner limit raised is none,
+ * nor what was on its way when the scope was entered, in a clean-up: that goes on by itself. With no error at hand
+ * $! is that one, since Ruby looks for the innermost frame that rescues or ensures. */
+static VALUE order_replaced_by(VALUE exception) {
+  rb_set_errinfo(Qnil);
+  VALUE error = exception, before = rb_gv_get("$!");
+
+  while (!NIL_P(error = rb_funcall(error, id_cause, 0)) && error != before)
+    if (order_p(error) && NIL_P(rb_attr_get(error, id_of_limit))) return error;
+  return Qnil;
 }
 
 /* The exception of an outer scope unwinds those within; if one of them struck meanwhile, in an
@@ -246,10 +265,11 @@ VALUE cancel_scope_run(int64_t period, VALUE spec, VALUE move_on_value,
   VALUE delivered = leave(run.scope);
   RB_GC_GUARD(delivered);
   if (!state) return result;
-  if (spec == Qundef && delivered != Qundef && rb_errinfo() == delivered) {
-    rb_set_errinfo(Qnil);
-    return move_on_value;
-  }
+  if (delivered == Qundef || rb_errinfo() != delivered) rb_jump_tag(state);
+  VALUE order = order_replaced_by(delivered);
+  if (!NIL_P(order)) rb_exc_raise(order);
+  if (spec == Qundef) return move_on_value;
+  rb_set_errinfo(delivered);
   rb_jump_tag(state);
 }
 

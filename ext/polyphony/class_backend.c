@@ -162,6 +162,7 @@ static VALUE Backend_set_trace_proc(VALUE self, VALUE proc) {
 
   check_callable(proc);
   RB_OBJ_WRITE(self, &backend->trace_proc, proc);
+  backend->traced = !NIL_P(proc);
   return proc;
 }
 
@@ -639,6 +640,15 @@ static VALUE Polyphony_s_thread_stats(VALUE self) {
   return rb_assoc_new(describe(offload_stats(OFFLOAD_WORK)), describe(offload_stats(OFFLOAD_LOOKUP)));
 }
 
+/* most is nil for any number, idle in seconds; a thread without a job is kept for thirty years at most. */
+static VALUE Polyphony_s_limit_threads(VALUE self, VALUE most, VALUE idle) {
+  double seconds = NUM2DBL(idle);
+
+  offload_limit(NIL_P(most) ? 0 : FIXNUM_P(most) && FIX2LONG(most) < UINT_MAX ? (unsigned)FIX2LONG(most) : UINT_MAX,
+                (int64_t)((seconds < 1e9 ? seconds : 1e9) * 1e9));
+  return Qnil;
+}
+
 void class_backend_init(void) {
   rb_gc_register_address(&cBackend);
   cBackend = rb_define_class_under(mPolyphony, "Backend", rb_cObject);
@@ -654,6 +664,7 @@ void class_backend_init(void) {
   rb_define_method(cBackend, "__turn_under_way", Backend_turn_under_way, 0);
   rb_define_module_function(mPolyphony, "__stall_limit=", Polyphony_set_stall_limit, 1);
   rb_define_module_function(mPolyphony, "__thread_stats", Polyphony_s_thread_stats, 0);
+  rb_define_module_function(mPolyphony, "__limit_threads", Polyphony_s_limit_threads, 2);
   rb_define_module_function(mPolyphony, "__take_stalls", Polyphony_take_stalls, 0);
   rb_define_module_function(mPolyphony, "__timeline_start", Polyphony_timeline_start, 1);
   rb_define_module_function(mPolyphony, "__timeline_stop", Polyphony_timeline_stop, 0);

@@ -50,10 +50,7 @@ static VALUE Claims_allocate(VALUE klass) {
 }
 
 static struct claims *get(VALUE self) {
-  struct claims *claims;
-
-  TypedData_Get_Struct(self, struct claims, &claims_type, claims);
-  return claims;
+  return typed_data(self, &claims_type);
 }
 
 /* All of them 0. */

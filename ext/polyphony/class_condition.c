@@ -50,10 +50,7 @@ static VALUE ConditionVariable_allocate(VALUE klass) {
 }
 
 static struct condition *get(VALUE self) {
-  struct condition *condition;
-
-  TypedData_Get_Struct(self, struct condition, &condition_type, condition);
-  return condition;
+  return typed_data(self, &condition_type);
 }
 
 /* ---- locks, ours and others ----------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* class_fiber.c - what Fiber gains, and the words spin, snooze, suspend, receive. Layer 2.
  * New names only; nothing of stock Ruby's is replaced. What is not hot is in lib/polyphony/core. */
+#include "cancel_scope.h"
 #include "clock.h"
 #include "errors.h"
 #include "fiber_life.h"
@@ -7,7 +8,9 @@
 #include "io.h"
 #include "place.h"
 #include "queue.h"
+#include "telemetry.h"
 #include "timeline.h"
+#include "turn.h"
 
 static struct fiber_state *get(VALUE self) { return fiber_state_of(self); }
 
@@ -72,8 +75,11 @@ static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
 }
 
 static VALUE Words_snooze(VALUE self) {
+  struct fiber_state *fiber = backend_base_known_here(__builtin_frame_address(0));
+  VALUE value = fiber ? turn_at_once(fiber) : Qundef;
+
   (void)self;
-  return backend_base_snooze(backend_base_current());
+  return value != Qundef ? value : backend_base_snooze(backend_base_current());
 }
 
 static VALUE Words_suspend(VALUE self) {
@@ -121,6 +127,12 @@ static VALUE Fiber_schedule_if_alive(VALUE self, VALUE exception) {
 /* Like resume, for generators of our own. */
 static VALUE Fiber_resume(int argc, VALUE *argv, VALUE self) {
   return generator_resume(self, argc, argv);
+}
+
+/* Whoever ends it waits for that: a restart that comes meanwhile is not to make it begin again. */
+static VALUE Fiber_doom(VALUE self) {
+  get(self)->told_to_end = true;
+  return self;
 }
 
 static VALUE Fiber_await(VALUE self) { return fiber_life_await(get(self)); }
@@ -243,6 +255,14 @@ ATTRIBUTE(caller)
 ATTRIBUTE(deadline)
 ATTRIBUTE(storage)
 ATTRIBUTE(auto_watcher)
+
+static VALUE Fiber_received(VALUE self) { return get(self)->received; }
+
+/* Polyphony::Telemetry, or nil. */
+static VALUE Words_set_telemetry(VALUE self, VALUE hooks) {
+  (void)self;
+  return telemetry_hooks = hooks;
+}
 
 static VALUE storage_of(VALUE fiber) {
 #ifdef HAVE_RB_FIBER_NEW_STORAGE        /* then Ruby has it, and gives a copy */
@@ -435,12 +455,26 @@ static VALUE Fiber_timeline(VALUE self) {
   return rb_assoc_new(UINT2NUM(timeline_fiber_id(fiber)), timeline_fiber_name(fiber));
 }
 
-/* Seconds until a sleep of its own is over, or nil. */
+/* Seconds until a sleep of its own is over, or nil: also for one without an end, which is cut at 146 years (io_nanoseconds). */
 static VALUE Fiber_time_left(VALUE self) {
   struct fiber_state *fiber = generator_innermost(get(self));
 
   if (!fiber->backend || !timer_armed_p(&fiber->timer)) return Qnil;
-  return DBL2NUM((double)(fiber->timer.deadline - backend_base_now(fiber->backend)) / NSEC_PER_SEC);
+  int64_t left = fiber->timer.deadline - backend_base_now(fiber->backend);
+  return left > INT64_MAX / 4 ? Qnil : DBL2NUM((double)left / NSEC_PER_SEC);
+}
+
+/* Seconds until the first of its time limits is over, or nil. */
+static VALUE Fiber_limit_left(VALUE self) {
+  struct fiber_state *fiber = get(self);
+  int64_t first = INT64_MAX;
+
+  list_each(node, &fiber->scopes) {
+    struct timer *timer = &list_entry(node, struct cancel_scope, link)->timer;
+    if (timer_armed_p(timer) && timer->deadline < first) first = timer->deadline;
+  }
+  if (first > INT64_MAX / 4) return Qnil;
+  return DBL2NUM((double)(first - backend_base_now(fiber->backend)) / NSEC_PER_SEC);
 }
 
 /* Every fiber of every thread that has waited or is to run. */
@@ -488,9 +522,11 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__deadline=", Fiber_set_deadline, 1);
   rb_define_method(cFiber, "__auto_watcher", Fiber_auto_watcher, 0);
   rb_define_method(cFiber, "__auto_watcher=", Fiber_set_auto_watcher, 1);
+  rb_define_method(cFiber, "__received", Fiber_received, 0);
   rb_define_method(cFiber, "__storage", Fiber_storage, 0);
   rb_define_method(cFiber, "__storage=", Fiber_set_storage, 1);
   rb_define_singleton_method(mPolyphony, "__as_new?", Words_as_new_p, 1);
+  rb_define_singleton_method(mPolyphony, "__telemetry=", Words_set_telemetry, 1);
   rb_define_singleton_method(mPolyphony, "__noting_kill", Words_noting_kill, 1);
   rb_define_method(cFiber, "__park__", Fiber_park_off, 0);
   rb_define_method(cFiber, "__unpark__", Fiber_unpark, 0);
@@ -508,6 +544,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "__wait", Fiber_wait, 0);
   rb_define_method(cFiber, "__timeline", Fiber_timeline, 0);
   rb_define_method(cFiber, "__time_left", Fiber_time_left, 0);
+  rb_define_method(cFiber, "__limit_left", Fiber_limit_left, 0);
   rb_define_singleton_method(cFiber, "__all", Fiber_s_all, 0);
   rb_define_method(cFiber, "switches", Fiber_switches, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
@@ -529,6 +566,7 @@ void class_fiber_init(void) {
   rb_define_method(cFiber, "__schedule_if_alive", Fiber_schedule_if_alive, 1);
   rb_define_method(cFiber, "__polyphony_resume", Fiber_resume, -1);
   rb_define_alias(cFiber, "__polyphony_stock_to_s", "to_s");
+  rb_define_method(cFiber, "__doom", Fiber_doom, 0);
   rb_define_method(cFiber, "await", Fiber_await, 0);
   rb_define_method(cFiber, "join", Fiber_await, 0);
   rb_define_method(cFiber, "value", Fiber_await, 0);

@@ -72,10 +72,7 @@ static VALUE Mutex_allocate(VALUE klass) {
 }
 
 static struct mutex *get(VALUE self) {
-  struct mutex *mutex;
-
-  TypedData_Get_Struct(self, struct mutex, &mutex_type, mutex);
-  return mutex;
+  return typed_data(self, &mutex_type);
 }
 
 bool mutex_p(VALUE object) { return rb_typeddata_is_kind_of(object, &mutex_type); }

@@ -47,10 +47,7 @@ static VALUE Pipe_allocate(VALUE klass) {
 }
 
 static struct pipe *get(VALUE self) {
-  struct pipe *pipe;
-
-  TypedData_Get_Struct(self, struct pipe, &pipe_type, pipe);
-  return pipe;
+  return typed_data(self, &pipe_type);
 }
 
 bool pipe_descriptor(VALUE object, enum fd_direction direction, int *fd) {

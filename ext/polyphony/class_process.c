@@ -90,28 +90,34 @@ static void set_last_status(VALUE status) {
   rb_last_status_set(NUM2INT(rb_funcall(status, id_to_i, 0)), io_process_pid(status));
 }
 
-static VALUE Process_wait(int argc, VALUE *argv, VALUE self) {
-  struct call call;
-  VALUE result;
-
-  (void)self;
-  if (!parse(argc, argv, &call)) return rb_call_super(argc, argv);
-  VALUE status = wait_for(&call, &result);
-  if (NIL_P(status)) return without_status(result);
-  set_last_status(status);
+static VALUE pid_of(VALUE status) {
   return INT2NUM(io_process_pid(status));
 }
 
-static VALUE Process_wait2(int argc, VALUE *argv, VALUE self) {
+static VALUE pid_and_status(VALUE status) {
+  return rb_assoc_new(pid_of(status), rb_last_status_get());
+}
+
+/* Waits as the arguments say. What is made of the status is returned. */
+static VALUE wait_as_told(int argc, VALUE *argv, VALUE (*answer)(VALUE status)) {
   struct call call;
   VALUE result;
 
-  (void)self;
   if (!parse(argc, argv, &call)) return rb_call_super(argc, argv);
   VALUE status = wait_for(&call, &result);
   if (NIL_P(status)) return without_status(result);
   set_last_status(status);
-  return rb_assoc_new(INT2NUM(io_process_pid(status)), rb_last_status_get());
+  return answer(status);
+}
+
+static VALUE Process_wait(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  return wait_as_told(argc, argv, pid_of);
+}
+
+static VALUE Process_wait2(int argc, VALUE *argv, VALUE self) {
+  (void)self;
+  return wait_as_told(argc, argv, pid_and_status);
 }
 
 /* Stock does not raise: a status whose pid is -1 says that there is no such child. */

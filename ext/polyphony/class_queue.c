@@ -1,12 +1,14 @@
 /* class_queue.c - Polyphony::Queue, capped or not, between fibers and threads. Layer 2.
  *
  * Everything happens under the GVL. An item stays in the queue until the fiber that was woken for
- * it runs, so a cancel in between loses nothing; newcomers leave such items alone, so order of
- * arrival is kept. */
+ * it runs, so a cancel in between loses nothing; newcomers leave such items alone, and line up behind
+ * that fiber if there are more, so order of arrival is kept. */
 #include "clock.h"
 #include "errors.h"
 #include "io.h"
 #include "queue.h"
+#include "reason.h"
+#include "telemetry.h"
 #include "waitlist.h"
 
 static VALUE cQueue = Qnil, cRequest = Qnil, eFull = Qnil;
@@ -20,43 +22,48 @@ static const char *const DEFAULT_REASON = "an item in a queue";
 
 struct queue {
   VALUE *items;                 /* ring; NULL until the first push */
+  VALUE *contexts;              /* the same for each item, see telemetry.h; NULL until one has any */
   size_t head, length, capacity;
   size_t cap;                   /* 0: uncapped */
   enum policy policy;
   size_t dropped;               /* items that were pushed and that nobody will ever take */
   VALUE owner;                  /* the record of the fiber whose mailbox it is; or Qnil */
+  bool private;                 /* our own: what is in it is no message */
   bool closed;
   bool retired;                 /* its owner has ended, or is about to with its thread */
   VALUE ending;                 /* what those get who wait for an item when it is closed */
+  bool sparing;                 /* wakes one shifter at a time, see wake_shifter */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
   VALUE part_of;                /* the pool ... it is part of, for reports; or Qnil */
   VALUE courier;                /* is told of what becomes of its items, see asked(); or Qnil */
-  const char *reason;           /* what shifters wait for: the bytes of reason_text, or a literal */
-  VALUE reason_text;            /* pinned: fibers that wait hold the pointer; or Qnil */
+  const char *reason;           /* what shifters wait for: own_reason, or a literal */
+  const char *own_reason;       /* acquired; or NULL */
 };
 
-static VALUE *item_at(struct queue *queue, size_t index) {
-  return &queue->items[(queue->head + index) & (queue->capacity - 1)];
-}
+static size_t place_of(struct queue *queue, size_t index) { return (queue->head + index) & (queue->capacity - 1); }
+static VALUE *item_at(struct queue *queue, size_t index) { return &queue->items[place_of(queue, index)]; }
+static VALUE *context_at(struct queue *queue, size_t index) { return &queue->contexts[place_of(queue, index)]; }
 
 static void queue_mark(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) rb_gc_mark_movable(*item_at(queue, i));
+  for (size_t i = 0; queue->contexts && i < queue->length; i++) rb_gc_mark_movable(*context_at(queue, i));
   rb_gc_mark_movable(queue->owner);
   rb_gc_mark_movable(queue->ending);
   waitlist_mark(&queue->shifters);
   waitlist_mark(&queue->pushers);
   rb_gc_mark_movable(queue->part_of);
   rb_gc_mark_movable(queue->courier);
-  rb_gc_mark(queue->reason_text);
 }
 
 static void queue_compact(void *pointer) {
   struct queue *queue = pointer;
 
   for (size_t i = 0; i < queue->length; i++) *item_at(queue, i) = rb_gc_location(*item_at(queue, i));
+  for (size_t i = 0; queue->contexts && i < queue->length; i++)
+    *context_at(queue, i) = rb_gc_location(*context_at(queue, i));
   queue->owner = rb_gc_location(queue->owner);
   queue->ending = rb_gc_location(queue->ending);
   queue->part_of = rb_gc_location(queue->part_of);
@@ -68,14 +75,16 @@ static void queue_free(void *pointer) {
 
   waitlist_free(&queue->shifters);
   waitlist_free(&queue->pushers);
+  xfree(queue->contexts);
   xfree(queue->items);
+  reason_release(queue->own_reason);
   xfree(queue);
 }
 
 static size_t queue_memsize(const void *pointer) {
   const struct queue *queue = pointer;
 
-  return sizeof(*queue) + queue->capacity * sizeof(VALUE);
+  return sizeof(*queue) + queue->capacity * sizeof(VALUE) * (queue->contexts ? 2 : 1);
 }
 
 static const rb_data_type_t queue_type = {
@@ -100,47 +109,83 @@ static VALUE Queue_allocate(VALUE klass) {
   queue->part_of = Qnil;
   queue->courier = Qnil;
   queue->reason = DEFAULT_REASON;
-  queue->reason_text = Qnil;
   return self;
 }
 
 static struct queue *get(VALUE self) {
-  struct queue *queue;
-
-  TypedData_Get_Struct(self, struct queue, &queue_type, queue);
-  return queue;
+  return typed_data(self, &queue_type);
 }
 
 /* ---- the ring ------------------------------------------------------------------------------- */
 
+/* Allocates first: a GC that runs then sees the ring as it was. */
 static void grow(struct queue *queue) {
   size_t capacity = queue->capacity ? queue->capacity * 2 : 8;
   VALUE *items = ALLOC_N(VALUE, capacity);
+  VALUE *contexts = queue->contexts ? ALLOC_N(VALUE, capacity) : NULL;
 
   for (size_t i = 0; i < queue->length; i++) items[i] = *item_at(queue, i);
+  for (size_t i = 0; contexts && i < queue->length; i++) contexts[i] = *context_at(queue, i);
+  xfree(queue->contexts);
   xfree(queue->items);
+  queue->contexts = contexts;
   queue->items = items;
   queue->capacity = capacity;
   queue->head = 0;
 }
 
-/* Not when as many have been woken as there are items: it would find nothing, and lose its place. */
+/* Not when as many have been woken as there are items: it would find nothing, and lose its place.
+ *
+ * To wake another thread costs system calls, and it needs the GVL, which one that is at work has. Of threads that serve
+ * a sparing queue one is woken, and wakes the next one when it takes an item and leaves others. If the items are soon
+ * done, who is at work takes them, and the others are not woken; where it waits, the next one comes. */
 static void wake_shifter(struct queue *queue) {
-  if (queue->length > queue->shifters.woken) waitlist_wake(&queue->shifters, Qnil);
+  unsigned woken = queue->shifters.woken;
+
+  if (queue->length > woken && !(queue->sparing && woken)) waitlist_wake(&queue->shifters, Qnil);
 }
 
-static void append(VALUE self, struct queue *queue, VALUE item) {
+static void make_contexts(struct queue *queue) {
+  VALUE *contexts = ALLOC_N(VALUE, queue->capacity);
+
+  for (size_t i = 0; i < queue->capacity; i++) contexts[i] = Qnil;
+  queue->contexts = contexts;
+}
+
+static void prepare(struct queue *queue, VALUE context) {
   if (queue->length == queue->capacity) grow(queue);
-  RB_OBJ_WRITE(self, item_at(queue, queue->length++), item);
+  if (RB_UNLIKELY(!NIL_P(context)) && !queue->contexts) make_contexts(queue);
+}
+
+static void put(VALUE self, struct queue *queue, size_t index, VALUE item, VALUE context) {
+  if (RB_UNLIKELY(queue->contexts != NULL)) RB_OBJ_WRITE(self, context_at(queue, index), context);
+  RB_OBJ_WRITE(self, item_at(queue, index), item);
+}
+
+static void append(VALUE self, struct queue *queue, VALUE item, VALUE context) {
+  prepare(queue, context);
+  put(self, queue, queue->length++, item, context);
   wake_shifter(queue);
 }
 
-static void prepend(VALUE self, struct queue *queue, VALUE item) {
-  if (queue->length == queue->capacity) grow(queue);
+static void prepend(VALUE self, struct queue *queue, VALUE item, VALUE context) {
+  prepare(queue, context);
   queue->head = (queue->head - 1) & (queue->capacity - 1);
   queue->length++;
-  RB_OBJ_WRITE(self, item_at(queue, 0), item);
+  put(self, queue, 0, item, context);
   wake_shifter(queue);
+}
+
+/* Of who pushes. Before anything else is looked at: it runs Ruby code. */
+static VALUE context_for(struct queue *queue) {
+  return RB_LIKELY(NIL_P(telemetry_hooks)) || queue->private ? Qnil : telemetry_capture();
+}
+
+/* Who takes the first item may go on with its context: Polyphony::Telemetry.continue. */
+static void note_context(struct queue *queue) {
+  struct fiber_state *fiber = fiber_state_of(rb_fiber_current());
+
+  FIBER_WRITE(fiber, received, queue->contexts ? *context_at(queue, 0) : Qnil);
 }
 
 static VALUE remove_first(struct queue *queue) {
@@ -180,13 +225,20 @@ static VALUE take_wrapped(struct queue *queue) {
   VALUE item = remove_first(queue);
 
   note_removal(queue);
+  if (queue->sparing) wake_shifter(queue);
   return item;
 }
 
-static VALUE take(struct queue *queue) { return unwrapped(queue, take_wrapped(queue)); }
+static VALUE take(struct queue *queue) {
+  if (RB_UNLIKELY(!NIL_P(telemetry_hooks)) && !queue->private) note_context(queue);
+  return unwrapped(queue, take_wrapped(queue));
+}
 
 static void remove_at(struct queue *queue, size_t index) {
-  for (; index + 1 < queue->length; index++) *item_at(queue, index) = *item_at(queue, index + 1);
+  for (; index + 1 < queue->length; index++) {
+    *item_at(queue, index) = *item_at(queue, index + 1);
+    if (queue->contexts) *context_at(queue, index) = *context_at(queue, index + 1);
+  }
   queue->length--;
   note_removal(queue);
 }
@@ -208,14 +260,20 @@ static bool may_wait_p(struct queue *queue) {
   return queue->cap && queue->policy == POLICY_WAIT && !closed_p(queue);
 }
 
+/* There is room for all, but others were there before. */
+static bool pushes_later_p(struct queue *queue) {
+  return queue->pushers.woken && may_wait_p(queue) && room_p(queue, false);
+}
+
 /* Capacity and policy may change meanwhile. */
 static void wait_for_room(VALUE self, struct queue *queue) {
-  bool waited = false;
+  const char *reason = NIL_P(queue->owner) ? "room in a queue" : "room in a mailbox";
 
   backend_base_snooze(backend_base_current());
+  bool waited = pushes_later_p(queue);
+  if (waited) waitlist_line_up(&queue->pushers, self, reason);
   for (; may_wait_p(queue) && !room_p(queue, waited); waited = true)
-    waitlist_park(&queue->pushers, self,
-                  NIL_P(queue->owner) ? "room in a queue" : "room in a mailbox");
+    waitlist_park(&queue->pushers, self, reason);
 }
 
 /* Who waits for the answer to a question is told that there will be none. Runs Ruby code. */
@@ -280,10 +338,25 @@ static VALUE Queue_initialize(int argc, VALUE *argv, VALUE self) {
 /* A pool is a queue of what it has: its waiters are then known by what they really wait for. */
 static VALUE Queue_serve(VALUE self, VALUE owner, VALUE reason) {
   struct queue *queue = get(self);
+  const char *before = queue->own_reason;
 
-  RB_OBJ_WRITE(self, &queue->reason_text, waitlist_reason(reason));
-  queue->reason = RSTRING_PTR(queue->reason_text);
+  queue->reason = queue->own_reason = reason_acquire(reason);
+  reason_release(before);
   RB_OBJ_WRITE(self, &queue->part_of, owner);
+  queue->private = true;
+  return self;
+}
+
+static VALUE Queue_private_p(VALUE self) { return get(self)->private ? Qtrue : Qfalse; }
+
+/* What is put into it is no message to a user's code. */
+static VALUE Queue_for_ourselves(VALUE self) {
+  get(self)->private = true;
+  return self;
+}
+
+static VALUE Queue_be_sparing(VALUE self) {
+  get(self)->sparing = true;
   return self;
 }
 
@@ -297,23 +370,27 @@ static VALUE Queue_set_courier(VALUE self, VALUE courier) {
 
 /* Past its capacity. False if there will be nobody to take it. */
 static VALUE Queue_add(VALUE self, VALUE item) {
+  VALUE context = context_for(get(self));
+
   if (closed_p(get(self))) return Qfalse;
-  append(self, get(self), item);
+  append(self, get(self), item, context);
   return Qtrue;
 }
 
 static VALUE Queue_push(VALUE self, VALUE item) {
   struct queue *queue = get(self);
+  VALUE context = context_for(queue);
 
-  if (make_room(self, queue)) append(self, queue, item);
+  if (make_room(self, queue)) append(self, queue, item, context);
   else drop(queue, item);
   return self;
 }
 
 static VALUE Queue_unshift(VALUE self, VALUE item) {
   struct queue *queue = get(self);
+  VALUE context = context_for(queue);
 
-  if (make_room(self, queue)) prepend(self, queue, item);
+  if (make_room(self, queue)) prepend(self, queue, item, context);
   else drop(queue, item);
   return self;
 }
@@ -327,8 +404,13 @@ static VALUE shift_now(struct queue *queue) {
   rb_raise(rb_eThreadError, "queue empty");
 }
 
+/* There are items for all, but others were there before, and would run after it: what a poll has found may pass those that wait for their
+ * turn, and give back at once what they shall have and more. Threads that serve a sparing queue need no order. */
+static bool takes_later_p(struct queue *queue) { return queue->shifters.woken && !queue->sparing; }
+
 /* At most until then; CLOCK_NEVER: as long as it takes. */
 static VALUE park_shifter(VALUE self, struct queue *queue, int64_t until, bool *expired) {
+  if (item_free_p(queue)) return waitlist_line_up(&queue->shifters, self, queue->reason);
   if (until == CLOCK_NEVER) return waitlist_park(&queue->shifters, self, queue->reason);
   int64_t left = until - backend_base_now(backend_base_current());
   return waitlist_park_for(&queue->shifters, self, queue->reason, left < 0 ? 0 : left, expired);
@@ -342,7 +424,7 @@ static VALUE shift_until(VALUE self, struct queue *queue, int64_t until, enum ou
   *outcome = GOT_IT;
   asked(queue);
   backend_base_snooze(backend_base_current());
-  if (item_free_p(queue)) return take(queue);
+  if (item_free_p(queue) && !takes_later_p(queue)) return take(queue);
   *outcome = WAS_CLOSED;
   if (closed_p(queue) && !queue->length) return Qnil;
   do {
@@ -395,6 +477,12 @@ static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
   return shift_within(self, timeout);
 }
 
+/* In the context of who has sent it. */
+static VALUE yield_item(struct queue *queue, VALUE item) {
+  if (NIL_P(telemetry_hooks) || queue->private) return rb_yield(item);
+  return telemetry_run(fiber_state_of(rb_fiber_current())->received, Qnil, rb_yield, item);
+}
+
 /* Until it is closed and empty. */
 static VALUE Queue_each(VALUE self) {
   enum outcome outcome;
@@ -403,7 +491,7 @@ static VALUE Queue_each(VALUE self) {
   for (;;) {
     VALUE item = shift_until(self, get(self), CLOCK_NEVER, &outcome);
     if (outcome != GOT_IT) return self;
-    rb_yield(item);
+    yield_item(get(self), item);
   }
 }
 
@@ -516,7 +604,7 @@ VALUE queue_new(void) { return Queue_allocate(cQueue); }
 VALUE queue_push(VALUE queue, VALUE item) { return Queue_push(queue, item); }
 
 void queue_add(VALUE self, VALUE item) {
-  if (!closed_p(get(self))) append(self, get(self), item);
+  if (!closed_p(get(self))) append(self, get(self), item, Qnil);
 }
 
 VALUE queue_shift(VALUE queue) { return shift_waiting(queue); }
@@ -541,7 +629,10 @@ void class_queue_init(void) {
   rb_undef_method(klass, "initialize_copy");  /* as of Thread::Queue: what would the copy hold? */
   rb_define_method(klass, "initialize", Queue_initialize, -1);
   rb_define_method(klass, "__serve", Queue_serve, 2);
+  rb_define_method(klass, "__be_sparing", Queue_be_sparing, 0);
   rb_define_method(klass, "__owner", Queue_part_of, 0);
+  rb_define_method(klass, "__private?", Queue_private_p, 0);
+  rb_define_method(klass, "__for_ourselves", Queue_for_ourselves, 0);
   rb_define_method(klass, "__courier=", Queue_set_courier, 1);
   rb_define_method(klass, "__add", Queue_add, 1);
   rb_define_method(klass, "push", Queue_push, 1);

@@ -1,7 +1,7 @@
 /* class_sched.c - Polyphony::Sched#resched, the part of a scheduler object that is hot. The rest is in
  * lib/polyphony/core/sched.rb. Layer 2. */
-#include "backend_base.h"
 #include "errors.h"
+#include "turn.h"
 
 static ID id_pause;
 
@@ -22,10 +22,7 @@ static VALUE Sched_allocate(VALUE klass) {
 }
 
 static struct sched *get(VALUE self) {
-  struct sched *sched;
-
-  TypedData_Get_Struct(self, struct sched, &sched_type, sched);
-  return sched;
+  return typed_data(self, &sched_type);
 }
 
 static VALUE Sched_set_running(VALUE self, VALUE running) {
@@ -52,20 +49,29 @@ static void refuse(void) {
 }
 
 /* The run may be over when the fiber comes back: then it waits for the next one. */
-static inline VALUE resched(VALUE self, const void *frame) {
-  struct sched *sched = RTYPEDDATA_DATA(self);  /* it is one: it has the method */
+static VALUE resched_the_long_way(VALUE self, struct sched *sched) {
+  if (!own_p(self)) refuse();
+  if (sched->running) backend_base_snooze(backend_base_current());
+  if (!sched->running) rb_funcall(self, id_pause, 0);
+  return self;
+}
 
-  if (sched->running ? !backend_base_resched(self, frame) : !own_p(self)) refuse();
+static inline VALUE resched(VALUE self) {
+  struct sched *sched = RTYPEDDATA_DATA(self);  /* it is one: it has the method */
+  struct fiber_state *fiber = backend_base_known_here(__builtin_frame_address(0));
+
+  if (RB_UNLIKELY(!fiber || fiber->sched != self || !sched->running || turn_at_once(fiber) == Qundef))
+    return resched_the_long_way(self, sched);
   if (RB_UNLIKELY(!sched->running)) rb_funcall(self, id_pause, 0);
   return self;
 }
 
-static VALUE Sched_resched(VALUE self) { return resched(self, __builtin_frame_address(0)); }
+static VALUE Sched_resched(VALUE self) { return resched(self); }
 
 /* As a block it is called without a method, and without a block of Ruby's. */
 static VALUE resched_block(RB_BLOCK_CALL_FUNC_ARGLIST(first, self)) {
   (void)first, (void)argc, (void)argv, (void)blockarg;
-  return resched(self, __builtin_frame_address(0));
+  return resched(self);
 }
 
 static VALUE Sched_to_proc(VALUE self) { return rb_proc_new(resched_block, self); }

@@ -39,10 +39,7 @@ static const rb_data_type_t face_type = {
 };
 
 static struct face *get(VALUE self) {
-  struct face *face;
-
-  TypedData_Get_Struct(self, struct face, &face_type, face);
-  return face;
+  return typed_data(self, &face_type);
 }
 
 static VALUE face_of(struct cancel_scope *scope) {

@@ -1,8 +1,8 @@
 /* class_semaphore.c - Polyphony::Semaphore, between fibers and threads. Layer 2.
  *
  * Everything happens under the GVL. A place that is given back stays free until the fiber that was
- * woken for it runs; newcomers leave such places alone, so order of arrival is kept, and a fiber
- * that is cancelled meanwhile leaves the place to the next. */
+ * woken for it runs; newcomers leave such places alone, and line up behind that fiber if there are more,
+ * so order of arrival is kept, and a fiber that is cancelled meanwhile leaves the place to the next. */
 #include "clock.h"
 #include "errors.h"
 #include "io.h"
@@ -70,10 +70,7 @@ static VALUE Semaphore_allocate(VALUE klass) {
 }
 
 static struct semaphore *get(VALUE self) {
-  struct semaphore *semaphore;
-
-  TypedData_Get_Struct(self, struct semaphore, &semaphore_type, semaphore);
-  return semaphore;
+  return typed_data(self, &semaphore_type);
 }
 
 /* ---- places --------------------------------------------------------------------------------- */
@@ -88,8 +85,12 @@ static void grow(struct semaphore *semaphore) {
   semaphore->capacity = capacity;
 }
 
+static bool free_p(const struct semaphore *semaphore) {
+  return semaphore->taken + semaphore->waiting.woken < semaphore->limit;
+}
+
 static bool try(VALUE self, struct semaphore *semaphore) {
-  if (semaphore->taken + semaphore->waiting.woken >= semaphore->limit) return false;
+  if (!free_p(semaphore)) return false;
   if (semaphore->taken == semaphore->capacity) grow(semaphore);
   struct place *place = &semaphore->places[semaphore->taken];
   place->since = clock_now_coarse();
@@ -107,9 +108,15 @@ static unsigned place_to_leave(const struct semaphore *semaphore) {
   return 0;
 }
 
+/* There are places for all, but others were there before. */
+static void line_up(VALUE self, struct semaphore *semaphore) {
+  if (semaphore->waiting.woken && free_p(semaphore)) waitlist_line_up(&semaphore->waiting, self, REASON);
+}
+
 static void acquire(VALUE self, struct semaphore *semaphore) {
-  if (try(self, semaphore)) return;
+  if (!semaphore->waiting.woken && try(self, semaphore)) return;
   backend_base_fiber(backend_base_current());  /* opened now: other threads may run meanwhile */
+  line_up(self, semaphore);
   while (!try(self, semaphore)) waitlist_park(&semaphore->waiting, self, REASON);
 }
 
@@ -119,6 +126,7 @@ static bool acquire_within(VALUE self, struct semaphore *semaphore, int64_t time
   bool expired = false;
 
   backend_base_fiber(backend);
+  line_up(self, semaphore);
   while (!try(self, semaphore)) {
     if (expired) return false;
     int64_t left = deadline - backend_base_now(backend);

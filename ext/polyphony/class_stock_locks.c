@@ -192,9 +192,7 @@ static VALUE sleep_without_lock(VALUE argument) {
 
 /* One for which no stand-in could be had is woken as a thread. */
 static VALUE Relay_sleep(VALUE self, VALUE timeout) {
-  struct wait *wait;
-
-  TypedData_Get_Struct(self, struct wait, &relay_type, wait);
+  struct wait *wait = typed_data(self, &relay_type);
   wait->timeout = timeout;
   if (NIL_P(rb_fiber_scheduler_current()) && !stand_in_p() && RTEST(rb_obj_is_kind_of(wait->mutex, cMutex))) {
     timeout = plain_time(timeout);
@@ -299,9 +297,7 @@ static const rb_data_type_t condition_relay_type = {
 
 /* Here we learn which Mutex is inside. */
 static VALUE ConditionRelay_wait(VALUE self, VALUE mutex, VALUE timeout) {
-  struct condition_wait *wait;
-
-  TypedData_Get_Struct(self, struct condition_wait, &condition_relay_type, wait);
+  struct condition_wait *wait = typed_data(self, &condition_relay_type);
   wait->monitor_wait.mutex = mutex;
   return rb_funcall(wait->condition, id_wait, 2, mutex, timeout);
 }

@@ -55,7 +55,7 @@ static VALUE try_at_once(struct attempt *attempt) {
 
 static VALUE call_super(int argc, VALUE *argv) { return rb_call_super_kw(argc, argv, RB_PASS_CALLED_KEYWORDS); }
 
-static VALUE wait(VALUE stock, int argc, VALUE *argv, VALUE self) {
+static VALUE wait_stock(VALUE stock, int argc, VALUE *argv, VALUE self) {
   return stand_in_wanted_p() ? call_stock(stock, argc, argv, self) : call_super(argc, argv);
 }
 
@@ -72,7 +72,7 @@ static VALUE pop(VALUE stock, int argc, VALUE *argv, VALUE self) {
 
   if (!waits_p(argc, argv, 0)) return call_super(argc, argv);
   if (argc == 0 && !ask(self, id_empty_p)) item = try_at_once(&attempt);
-  return item == Qundef ? wait(stock, argc, argv, self) : item;
+  return item == Qundef ? wait_stock(stock, argc, argv, self) : item;
 }
 
 static VALUE Queue_pop(int argc, VALUE *argv, VALUE self) { return pop(stock_queue, argc, argv, self); }
@@ -91,7 +91,7 @@ static VALUE SizedQueue_push(int argc, VALUE *argv, VALUE self) {
 
   if (!waits_p(argc, argv, 1)) return call_super(argc, argv);
   if (argc == 1 && !rb_keyword_given_p() && !full_p(self)) done = try_at_once(&attempt);
-  return done == Qundef ? wait(stock_sized_queue, argc, argv, self) : done;
+  return done == Qundef ? wait_stock(stock_sized_queue, argc, argv, self) : done;
 }
 
 static void define(VALUE module, VALUE stock, const char *path, const char *const *names,

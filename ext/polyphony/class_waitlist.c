@@ -2,6 +2,7 @@
 #include "clock.h"
 #include "errors.h"
 #include "io.h"
+#include "reason.h"
 #include "waitlist.h"
 
 static const char *const DEFAULT_REASON = "being woken";
@@ -9,8 +10,8 @@ static const char *const DEFAULT_REASON = "being woken";
 struct face {
   struct waitlist list;
   VALUE owner;                  /* the lock, pool ... it is part of, for reports; or Qnil */
-  const char *reason;           /* the bytes of reason_text, or DEFAULT_REASON */
-  VALUE reason_text;            /* pinned: fibers that wait hold the pointer; or Qnil */
+  const char *reason;           /* own_reason, or DEFAULT_REASON */
+  const char *own_reason;       /* acquired; or NULL */
 };
 
 static void face_mark(void *pointer) {
@@ -18,7 +19,6 @@ static void face_mark(void *pointer) {
 
   waitlist_mark(&face->list);
   rb_gc_mark_movable(face->owner);
-  rb_gc_mark(face->reason_text);
 }
 
 /* Fibers are reached through their records, which do not move. */
@@ -29,8 +29,11 @@ static void face_compact(void *pointer) {
 }
 
 static void face_free(void *pointer) {
-  waitlist_free(&((struct face *)pointer)->list);
-  xfree(pointer);
+  struct face *face = pointer;
+
+  waitlist_free(&face->list);
+  reason_release(face->own_reason);
+  xfree(face);
 }
 
 static size_t face_memsize(const void *pointer) {
@@ -56,15 +59,11 @@ static VALUE WaitList_allocate(VALUE klass) {
   waitlist_init(&face->list);
   face->owner = Qnil;
   face->reason = DEFAULT_REASON;
-  face->reason_text = Qnil;
   return self;
 }
 
 static struct face *face_of(VALUE self) {
-  struct face *face;
-
-  TypedData_Get_Struct(self, struct face, &face_type, face);
-  return face;
+  return typed_data(self, &face_type);
 }
 
 static struct waitlist *get(VALUE self) { return &face_of(self)->list; }
@@ -76,8 +75,9 @@ static VALUE WaitList_initialize(int argc, VALUE *argv, VALUE self) {
   rb_scan_args(argc, argv, "02", &owner, &reason);
   RB_OBJ_WRITE(self, &face->owner, owner);
   if (NIL_P(reason)) return self;
-  RB_OBJ_WRITE(self, &face->reason_text, waitlist_reason(reason));
-  face->reason = RSTRING_PTR(face->reason_text);
+  const char *before = face->own_reason;
+  face->reason = face->own_reason = reason_acquire(reason);
+  reason_release(before);
   return self;
 }
 

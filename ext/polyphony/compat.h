@@ -15,6 +15,13 @@
 #include <ruby/thread.h>
 #pragma GCC diagnostic pop
 
+/* As TypedData_Get_Struct, without a call where the object is what it should be, which is nearly always. */
+static inline void *typed_data(VALUE object, const rb_data_type_t *type) {
+  if (RB_TYPE_P(object, T_DATA) && RTYPEDDATA_P(object) && RTYPEDDATA_TYPE(object) == type)
+    return RTYPEDDATA_DATA(object);
+  return rb_check_typeddata(object, type);
+}
+
 /* The thread stays on its native thread: an io_uring with SINGLE_ISSUER insists (3.4 and later,
  * where threads may move; before, they do not). */
 static inline void compat_lock_native_thread(void) {
@@ -123,6 +130,13 @@ static inline bool compat_unwritten_p(VALUE io) {  /* whether flushing may have 
   return compat_write_buffer(io, &length) != NULL;
 }
 
+/* Whether flushing would do anything: write those bytes, or give back what was read ahead of a file. */
+static inline bool compat_buffered_p(VALUE io) {
+  size_t length;
+
+  return compat_unwritten_p(io) || compat_read_buffer(io, &length);
+}
+
 /* Conversion makes no more than four bytes of one, and a mark at the beginning. */
 static inline enum write_way compat_write_way(VALUE io, size_t length) {
   enum { CAPACITY = 8192, MARK = 8 };
@@ -173,6 +187,7 @@ static inline bool compat_plain_p(VALUE io) { return (void)io, false; }
 
 static inline void compat_take_written(VALUE io, size_t length) { (void)io, (void)length; }
 static inline bool compat_unwritten_p(VALUE io) { return (void)io, false; }
+static inline bool compat_buffered_p(VALUE io) { return (void)io, true; }
 static inline bool compat_process_p(VALUE io) { return (void)io, true; }
 static inline enum write_way compat_write_way(VALUE io, size_t length) {
   return (void)io, (void)length, WRITE_OTHERWISE;

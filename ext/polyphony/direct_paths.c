@@ -195,18 +195,24 @@ struct writing {
   int64_t position, result;
 };
 
-/* At least some of it. */
-static void write_some(struct writing *writing) {
-  const char *base = RSTRING_PTR(writing->text) + writing->done;
-  size_t length = (size_t)RSTRING_LEN(writing->text) - writing->done;
-
-  writing->result = io_write_memory(writing->io, base, length, writing->position);
-  if (writing->result > 0) writing->done += (size_t)writing->result;
+static const char *rest(const struct writing *writing, size_t *length) {
+  *length = (size_t)RSTRING_LEN(writing->text) - writing->done;
+  return RSTRING_PTR(writing->text) + writing->done;
 }
 
-/* The copy has the same bytes; whoever has the String may change it while we wait. */
-static struct writing writing_new(VALUE io, VALUE text, int64_t position) {
-  return (struct writing){ .io = io, .text = rb_str_new_frozen(text), .position = position };
+/* At least some of it. Others may change the String while we wait, so then it is one with the same bytes.
+ * Not before: a String that shares its bytes gets new ones when it is read into the next time. */
+static void write_some(struct writing *writing) {
+  size_t length;
+  const char *base = rest(writing, &length);
+
+  writing->result = writing->position < 0 ? io_write_at_once(writing->io, base, length) : -EAGAIN;
+  if (writing->result == -EAGAIN) {
+    writing->text = rb_str_new_frozen(writing->text);
+    base = rest(writing, &length);
+    writing->result = io_write_waiting(writing->io, base, length, writing->position);
+  }
+  if (writing->result > 0) writing->done += (size_t)writing->result;
 }
 
 static VALUE writable(VALUE io) {
@@ -219,7 +225,7 @@ static VALUE writable(VALUE io) {
 }
 
 static VALUE write_directly(VALUE io, VALUE text, const char *function) {
-  struct writing writing = writing_new(io, text, -1);
+  struct writing writing = { .io = io, .text = text, .position = -1 };
 
   while (writing.done < (size_t)RSTRING_LEN(writing.text)) {
     write_some(&writing);
@@ -230,7 +236,7 @@ static VALUE write_directly(VALUE io, VALUE text, const char *function) {
 }
 
 static VALUE write_once(VALUE io, VALUE text, int64_t position, const char *function) {
-  struct writing writing = writing_new(io, text, position);
+  struct writing writing = { .io = io, .text = text, .position = position };
 
   write_some(&writing);
   if (writing.result < 0) fail(io, writing.result, function);

@@ -39,6 +39,7 @@
 
 #define TRUST_MS 20
 #define NSEC_PER_MSEC INT64_C(1000000)
+#define REFUSAL_MS 50
 #define PAUSE_SECONDS 0.005            /* between two connects to a unix listener that is full */
 
 #ifdef __linux__
@@ -61,10 +62,14 @@ struct libev {
   struct list trusted;                 /* ops that epoll probably knows of; oldest first */
   struct list nests;                   /* struct nest, for ops with unusual events */
   uint32_t turn;                       /* counts runs of libev, never 0 */
+  int64_t deadline;                    /* of the present run */
   int64_t now;                         /* when the present or last poll began to look */
   bool news;                           /* this poll has settled something or was woken */
   bool expired;                        /* the timer fired */
   bool unsaid;                         /* watchers came or went, and epoll does not know yet */
+  bool registering;                    /* epoll is asked for more, and may refuse it */
+  bool deaf;                           /* it has refused the wakeup's descriptor */
+  int renewed;                         /* libev's epoll may have this number since; -1: nothing new */
 };
 
 /* An epoll instance around one descriptor: libev's epoll knows EPOLLIN and EPOLLOUT only, but an
@@ -378,6 +383,7 @@ static void check_fresh(struct libev *libev) {
   while (!list_empty_p(&libev->fresh)) {
     struct op *op = op_in(libev->fresh.next);
 
+    libev->registering = true;
     if (fcntl(op->fd, F_GETFD) >= 0) list_move(&libev->registered, &libev_op(op)->node);
     else settle(libev->loop, op, -EBADF);    /* which makes the next on that descriptor fresh */
   }
@@ -391,7 +397,7 @@ static void register_again(struct libev *libev, int fd) {
   ev_io_init(&io, on_ready, fd, EV_READ);
   ev_io_start(libev->ev, &io);
   ev_io_stop(libev->ev, &io);
-  libev->unsaid = true;
+  libev->unsaid = libev->registering = true;
 }
 
 static struct libev_op *first_trusted(struct libev *libev) {
@@ -412,21 +418,69 @@ static void list_move_all(struct list *to, struct list *from) {
   while (!list_empty_p(from)) list_move(to, from->next);
 }
 
+static int lowest_free(const struct loop *loop) {
+  int fd = fcntl(loop->wakeup.fd, F_DUPFD_CLOEXEC, 0);
+
+  if (fd >= 0) close(fd);
+  return fd;
+}
+
+/* libev then closes its epoll and opens another, which gets the lowest number that is free. The former one may be anybody's, so it is
+ * not known which it is until that has been looked up: somebody else may have been quicker. */
+static void forget_poller(struct libev *libev) {
+  int fd = lowest_free(libev->loop), before = libev->loop->poller;
+
+  libev->renewed = fd < 0 || (before >= 0 && before < fd) ? before : fd;
+  libev->loop->poller = -1;
+}
+
+#ifdef __linux__
+static void find_poller(struct libev *libev) {
+  char path[64], line[256];
+  int fd = -1;
+
+  snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", libev->renewed);
+  FILE *file = fopen(path, "re");
+  while (file && fd != libev->loop->wakeup.fd && fgets(line, sizeof(line), file)) sscanf(line, "tfd: %d", &fd);
+  if (file) fclose(file);
+  if (fd == libev->loop->wakeup.fd) libev->loop->poller = libev->renewed;
+  libev->renewed = -1;
+}
+#else
+static void find_poller(struct libev *libev) { libev->renewed = -1; }
+#endif
+
+static void arm_timeout(struct libev *libev, int64_t deadline);
+static int64_t soon_if_refused(const struct libev *libev, int64_t deadline);
+
 static void on_renewal(struct ev_loop *ev, ev_fork *fork, int revents) {
   struct libev *libev = ev_userdata(ev);
 
   (void)fork, (void)revents;
+  forget_poller(libev);
   list_move_all(&libev->fresh, &libev->registered);
   list_move_all(&libev->fresh, &libev->trusted);
   check_fresh(libev);
-  /* libev is about to wait, for as much as a minute; what was settled just now must be seen. */
+  /* libev is about to wait, for as much as a minute; what was settled just now must be seen, and what epoll refuses. */
   if (libev->news) ev_break(ev, EVBREAK_ONE);
+  libev->registering = true;
+  arm_timeout(libev, soon_if_refused(libev, libev->deadline));
 }
 
+/* What libev was refused it takes for registered, unless it is told that the descriptor is another. */
+static void listen_for_wakeup(struct libev *libev) {
+  libev->wakeup.events = EV_READ | EV__IOFDSET;
+  ev_io_start(libev->ev, &libev->wakeup);
+  libev->deaf = false;
+  libev->registering = true;
+}
+
+/* libev has stopped the watcher when epoll has refused it. */
 static void on_wakeup(struct ev_loop *ev, ev_io *io, int revents) {
   struct libev *libev = ev_userdata(ev);
 
-  (void)io, (void)revents;
+  (void)io;
+  if (revents & EV_ERROR) libev->deaf = true;
   wakeup_drain(&libev->loop->wakeup);
   libev->news = true;
 }
@@ -446,15 +500,22 @@ static void arm_timeout(struct libev *libev, int64_t deadline) {
     uint32_t age = now_ms(libev) - lop->since;
     deadline = min_time(deadline, libev->now + (TRUST_MS - (int64_t)age) * NSEC_PER_MSEC);
   }
+  ev_timer_stop(libev->ev, &libev->timeout);
   if (deadline == CLOCK_NEVER) return;
   ev_now_update(libev->ev);
   ev_timer_set(&libev->timeout, (ev_tstamp)(deadline - libev->now) / NSEC_PER_SEC, 0);
   ev_timer_start(libev->ev, &libev->timeout);
 }
 
+/* When epoll refuses a descriptor (no memory, or the user watches too many), libev notes that for
+ * the watcher, and waits nevertheless before it says so. So the wait in which epoll is asked is a short one. */
+static int64_t soon_if_refused(const struct libev *libev, int64_t deadline) {
+  return libev->registering ? min_time(deadline, libev->now + REFUSAL_MS * NSEC_PER_MSEC) : deadline;
+}
+
 static void run_libev(struct libev *libev, int flags) {
   if (++libev->turn == 0) libev->turn = 1;
-  libev->unsaid = false;
+  libev->unsaid = libev->registering = false;
   ev_run(libev->ev, flags);
 }
 
@@ -487,15 +548,18 @@ static void wait_exactly(struct libev *libev, int64_t deadline) { (void)libev, (
 #endif
 
 static void run(struct libev *libev, int64_t deadline) {
+  if (libev->renewed >= 0) find_poller(libev);
+  if (libev->deaf) listen_for_wakeup(libev);
   end_trust(libev);
   check_fresh(libev);
   bool wait = !libev->news && deadline > libev->now;
 
+  libev->deadline = deadline;
   libev->expired = false;
   if (wait && near_p(libev, deadline)) {
     wait_exactly(libev, deadline);
   } else {
-    if (wait) arm_timeout(libev, coarsely(libev, deadline));
+    if (wait) arm_timeout(libev, soon_if_refused(libev, coarsely(libev, deadline)));
     run_libev(libev, wait ? EVRUN_ONCE : EVRUN_NOWAIT);
     ev_timer_stop(libev->ev, &libev->timeout);
   }
@@ -554,7 +618,7 @@ static int libev_probe(char *why, size_t size) {
 static void start_own_watchers(struct libev *libev) {
   ev_init(&libev->timeout, on_timeout);
   ev_io_init(&libev->wakeup, on_wakeup, libev->loop->wakeup.fd, EV_READ);
-  ev_io_start(libev->ev, &libev->wakeup);
+  listen_for_wakeup(libev);
   ev_fork_init(&libev->renewal, on_renewal);
   ev_fork_start(libev->ev, &libev->renewal);
 }
@@ -570,13 +634,6 @@ static bool new_epoll_p(int fd, const struct loop *loop) {
   (void)loop;
   return fd >= 0;
 #endif
-}
-
-static int lowest_free(const struct loop *loop) {
-  int fd = fcntl(loop->wakeup.fd, F_DUPFD_CLOEXEC, 0);
-
-  if (fd >= 0) close(fd);
-  return fd;
 }
 
 static int libev_open(struct loop *loop) {
@@ -600,6 +657,7 @@ static int libev_open(struct loop *loop) {
   }
   libev->loop = loop;
   libev->turn = 1;
+  libev->renewed = -1;
   list_init(&libev->fresh);
   list_init(&libev->registered);
   list_init(&libev->trusted);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include "driver.h"
@@ -185,7 +186,8 @@ static int try_nosignal(void) {
 
   if (pipe2(fds, O_CLOEXEC) < 0) return 0;
   close(fds[0]);
-  ssize_t n = pwritev2(fds[1], &iov, 1, -1, RWF_NOSIGNAL);
+  /* musl has a function for it since 1.2.5. */
+  long n = syscall(SYS_pwritev2, fds[1], &iov, 1L, -1L, -1L, RWF_NOSIGNAL);
   int knows = n < 0 && errno == EPIPE;
   close(fds[1]);
   return knows;

@@ -120,10 +120,9 @@ static bool strike(struct loop *loop, struct op *op, enum fault fault, bool *ove
 }
 
 bool faults_strike(struct loop *loop, struct op *op) {
-  bool over = false, chained = loop->chained;
+  bool over = false;
 
-  loop->chained = op->flags & OP_LINKED;   /* whoever comes next is the link's, so it has to be the one that was meant */
-  if (chained || op->flags & (OP_INTERNAL | OP_LINKED | OP_DETACHED)) return false;
+  if (op->flags & (OP_INTERNAL | OP_DETACHED)) return false;
   for (int i = 0; i < FAULTS && !over; i++) {
     if (!rates[i] || !(faults[i].kinds & UINT32_C(1) << op->kind) || draw() >> 32 >= rates[i]) continue;
     if (faults[i].files && !(faults[i].files & (op->kind == OP_OPEN ? OTHER : file_of(op->fd)))) continue;

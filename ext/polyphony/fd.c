@@ -32,13 +32,17 @@ static int checked(VALUE number) {
 int fd_of(VALUE io, enum fd_direction direction) {
   int fd;
 
-  if (RB_INTEGER_TYPE_P(io)) return checked(io);
-  if (pipe_descriptor(io, direction, &fd)) return fd;
-  io = unwrap(io);
+  if (!RB_TYPE_P(io, T_FILE)) {
+    if (RB_INTEGER_TYPE_P(io)) return checked(io);
+    if (pipe_descriptor(io, direction, &fd)) return fd;
+    io = unwrap(io);
+  }
   if (direction == FD_READ) return rb_io_descriptor(io);
   VALUE write_io = rb_io_get_write_io(io);
-  fd_drain(write_io);
-  rb_io_flush(write_io);        /* what was printed before comes before */
+  if (compat_buffered_p(write_io)) {
+    fd_drain(write_io);
+    rb_io_flush(write_io);      /* what was printed before comes before */
+  }
   return rb_io_descriptor(write_io);
 }
 
@@ -95,8 +99,16 @@ static struct ahead *find(int fd) {
   return NULL;
 }
 
+void *fd_malloc(size_t size) {
+  void *memory = malloc(size);
+
+  if (memory) return memory;
+  rb_gc();
+  return malloc(size);
+}
+
 static struct ahead *new_ahead(int fd, const struct stat *st, const char *bytes, size_t length) {
-  struct ahead *ahead = malloc(sizeof(*ahead) + length);
+  struct ahead *ahead = fd_malloc(sizeof(*ahead) + length);
 
   if (!ahead) rb_fatal("no memory for %zu bytes that a cancelled read had taken", length);
   *ahead = (struct ahead){ .device = st->st_dev, .inode = st->st_ino, .fd = fd, .length = length };

@@ -18,6 +18,10 @@ int fd_of(VALUE io, enum fd_direction direction);
  * for Ruby to meet. Switches if it has to wait. */
 void fd_drain(VALUE io);
 
+/* malloc for what would be lost without it, when nobody could be told: collects garbage and asks again before
+ * it is NULL. Finalizers may run. */
+void *fd_malloc(size_t size);
+
 /* Bytes that arrived for a read nobody waits for any more. Regular files are wound back instead.
  * Never raises. */
 void fd_give_back(int fd, const char *bytes, size_t length);

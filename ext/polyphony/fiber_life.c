@@ -6,6 +6,7 @@
 #include "place.h"
 #include "holding.h"
 #include "stall.h"
+#include "telemetry.h"
 #include "timeline.h"
 #include "waitlist.h"
 
@@ -35,11 +36,18 @@ static VALUE call_block_imposed(RB_BLOCK_CALL_FUNC_ARGLIST(yielded, data)) {
   return call_block(data);
 }
 
-static VALUE run_block(VALUE argument) {
+static VALUE run_block_in_time(VALUE argument) {
   struct fiber_state *fiber = ((struct run *)argument)->fiber;
 
   if (NIL_P(fiber->deadline)) return call_block(argument);
   return rb_block_call(fiber->deadline, id_impose, 0, NULL, call_block_imposed, argument);
+}
+
+static VALUE run_block(VALUE argument) {
+  struct fiber_state *fiber = ((struct run *)argument)->fiber;
+
+  if (NIL_P(fiber->context)) return run_block_in_time(argument);
+  return telemetry_run(fiber->context, fiber->fiber, run_block_in_time, argument);
 }
 
 static bool is_a(VALUE object, VALUE klass) { return RTEST(rb_obj_is_kind_of(object, klass)); }
@@ -215,6 +223,7 @@ static void conclude(struct fiber_state *fiber) {
   int state;
 
   fiber->ended = true;
+  fiber->stack_known = 0;
   runqueue_remove(&fiber->backend->runqueue, fiber);
   if (!NIL_P(fiber->mailbox)) rb_funcall(fiber->mailbox, id_retire, 0);
   if (!NIL_P(fiber->monitors)) {
@@ -380,6 +389,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
+  rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);  /* now it has a stack */
   if (backend_base_keeps_statuses) backend_base_show_status(fiber->backend, fiber->last_status);
   fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
@@ -424,7 +434,6 @@ static VALUE conceive(struct backend_base *backend, VALUE tag, VALUE block, stru
 
   state->spun_at = place ? place_share(self, place) : place_note(self, SPAWN_FRAMES);
   state->spun = true;
-  rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
   FIBER_WRITE(state, tag, tag);
   FIBER_WRITE(state, block, block);
   state->backend = backend;
@@ -435,7 +444,7 @@ static VALUE conceive(struct backend_base *backend, VALUE tag, VALUE block, stru
   return fiber;
 }
 
-static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct place *place) {
+static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct place *place, VALUE context) {
   VALUE fiber = conceive(parent->backend, tag, block, place);
   struct fiber_state *state = fiber_state_of(fiber);
 
@@ -443,6 +452,7 @@ static VALUE spin(struct fiber_state *parent, VALUE tag, VALUE block, struct pla
   state->inherited = !NIL_P(parent->deadline);
   FIBER_WRITE(state, deadline, parent->deadline);
   FIBER_WRITE(state, storage, parent->backend->current->storage);
+  FIBER_WRITE(state, context, context);
   if (backend_base_keeps_statuses)
     FIBER_WRITE(state, last_status, backend_base_last_status(parent->backend));
   if (!NIL_P(state->backend->trace_proc)) trace_spin(state);
@@ -459,7 +469,7 @@ VALUE fiber_life_reserve(struct backend_base *backend, VALUE tag, VALUE block) {
 }
 
 VALUE fiber_life_spin(struct fiber_state *parent, VALUE tag, VALUE block) {
-  return spin(parent, tag, block, NULL);
+  return spin(parent, tag, block, NULL, telemetry_context());
 }
 
 static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
@@ -476,7 +486,7 @@ static struct fiber_state *parent_for_respawn(struct fiber_state *old) {
 
 VALUE fiber_life_respawn(struct fiber_state *old, VALUE value) {
   struct fiber_state *parent = parent_for_respawn(old);
-  VALUE fiber = spin(parent, old->tag, old->block, old->spun_at);
+  VALUE fiber = spin(parent, old->tag, old->block, old->spun_at, old->context);
   struct fiber_state *state = fiber_state_of(fiber);
 
   FIBER_WRITE(state, caller, old->caller);

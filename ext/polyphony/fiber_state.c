@@ -12,7 +12,7 @@ VALUE cFiberState = Qnil;
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
   DO(state->held_back) DO(state->sched) DO(state->deadline) DO(state->storage) DO(state->condition) \
-  DO(state->last_status) DO(state->arrived)
+  DO(state->last_status) DO(state->arrived) DO(state->context) DO(state->received)
 
 static void mark_lent(VALUE lent) {
   rb_gc_mark(lent);             /* pinned: the kernel has the address of the bytes */
@@ -107,7 +107,7 @@ static void release_record(struct fiber_state *state) {
 static void state_free(void *pointer) {
   struct fiber_state *state = pointer;
 
-  if (state->spun) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
+  if (state->spun && state->started) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
   cancel_scope_free_all(&state->scopes);
   place_release(state->spun_at);
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
@@ -230,10 +230,7 @@ void fiber_state_attach(struct fiber_state *state, VALUE fiber) {
 }
 
 struct fiber_state *fiber_state_unwrap(VALUE self) {
-  struct fiber_state *state;
-
-  TypedData_Get_Struct(self, struct fiber_state, &state_type, state);
-  return state;
+  return typed_data(self, &state_type);
 }
 
 struct fiber_state *fiber_state_lookup(VALUE fiber) {

@@ -61,8 +61,9 @@ struct fiber_state {
   bool escorted : 1;            /* by generator_resume, which knows when it is back */
   bool heard : 1;               /* somebody wants to hear of its end */
 
-  uint64_t switches;            /* how often it was switched to */
-  const void *frame;            /* where on its stack its last resched was; or NULL */
+  uint64_t switches;            /* how often it had its turn */
+  const char *stack_low;        /* a piece of its stack, between two places where it was seen running: */
+  size_t stack_known;           /* its length; 0 while nothing is known, and when it has ended */
   uint32_t timeline_id;         /* see timeline.h; 0 until it is seen there */
 
   /* runqueue.c */
@@ -109,6 +110,8 @@ struct fiber_state {
 
   /* life */
   VALUE last_status;            /* $? of whoever spun it, until it starts; else Qnil */
+  VALUE context;                /* of whoever spun it, see telemetry.h; or Qnil */
+  VALUE received;               /* that of the last message it took; or Qnil */
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */
@@ -120,7 +123,7 @@ extern VALUE cFiberState;       /* of the wrapping objects */
 
 #define FIBER_WRITE(state, member, value) RB_OBJ_WRITE((state)->self, &(state)->member, (value))
 
-/* What a fiber's stack and frames cost beside the Ruby objects: told to the GC for spun fibers, or
+/* What a fiber's stack and frames cost beside the Ruby objects: told to the GC when a spun fiber begins, or
  * thousands of ended ones would wait for a collection that nothing calls for. */
 enum { FIBER_FOOTPRINT = 8192 };
 

@@ -11,6 +11,9 @@
 
 /* A fresh op; raises NoMemoryError, after giving back what the fiber has lent. */
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd);
+/* The same, for writing these bytes; snapshot keeps them and is lent, or is Qnil: they are few, and the op has its own. */
+struct op *io_op_writing(struct backend_base *backend, enum op_kind kind, int fd, VALUE snapshot, const char *base,
+                         size_t length);
 /* The same with that many zeroed bytes in op->memory. */
 struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, int fd, size_t size);
 
@@ -50,6 +53,8 @@ int io_withdraw(struct backend_base *backend, struct op *op);
  * kernel had done is done. After an interjection some may be settled with -ECANCELED. */
 void io_await_all(struct backend_base *backend, struct op **ops, unsigned count, VALUE subject);
 
+/* Waits until there is something to read; what: as which reports name it. */
+void io_wait_told(struct backend_base *backend, int fd, const char *what, VALUE subject);
 /* Waits until fd is ready (POLLIN, POLLOUT); returns revents; raises for -errno. */
 int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject);
 /* The same until that time; 0 when it is over. */
@@ -93,6 +98,10 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
+/* The two halves of that: what can be done without a switch, where nobody else has had the chance to change
+ * the bytes, -EAGAIN if nothing can; and what may switch. */
+int64_t io_write_at_once(VALUE io, const char *base, size_t length);
+int64_t io_write_waiting(VALUE io, const char *base, size_t length, int64_t offset);
 /* io_plain.c: the same while the whole thread waits; and poll(2), what happened, 0 when the period is over. */
 int64_t io_plain_read(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_plain_write(VALUE io, const char *base, size_t length, int64_t offset);

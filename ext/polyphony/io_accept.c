@@ -15,15 +15,9 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "accept.h"
 #include "clock.h"
 #include "io.h"
-
-#ifdef SOCK_CLOEXEC
-#define ACCEPT_FLAGS (SOCK_CLOEXEC | SOCK_NONBLOCK)    /* as stock sockets are */
-#else
-#define ACCEPT_FLAGS 0
-#define accept4(fd, address, length, flags) rb_cloexec_accept(fd, address, length)
-#endif
 
 #define SOCKETS_PER_TURN 64
 #define FIRST_PAUSE (NSEC_PER_SEC / 100)
@@ -113,7 +107,7 @@ static void tell_waiting(int fd) {
 }
 
 static void keep(const struct listener *listener, int socket) {
-  struct kept *kept = closed_p(listener) ? NULL : malloc(sizeof(*kept));
+  struct kept *kept = closed_p(listener) ? NULL : fd_malloc(sizeof(*kept));
 
   if (!kept) {
     close(socket);
@@ -224,7 +218,7 @@ static void release(struct accept_loop *loop, bool keep) {
 static void arm(struct accept_loop *loop, int fd) {
   struct op *op = io_op(loop->backend, OP_ACCEPT_MULTI, fd);
 
-  op->as.accept.flags = ACCEPT_FLAGS;
+  op->as.accept.flags = ACCEPT_AS_STOCK;
   loop->op = op;
   listener_of(fd, &loop->listener);
   list_push(&loops, &loop->link);
@@ -297,7 +291,7 @@ static int64_t accept_one(struct backend_base *backend, int fd, VALUE server) {
     return socket < 0 ? -ECANCELED : socket;
   }
   struct op *op = io_op(backend, OP_ACCEPT, fd);
-  op->as.accept.flags = ACCEPT_FLAGS;
+  op->as.accept.flags = ACCEPT_AS_STOCK;
   return io_perform(backend, op, server);
 }
 
@@ -364,7 +358,7 @@ static int64_t try_to_accept(int fd, struct sockaddr_storage *address, socklen_t
     if (getpeername(socket, (struct sockaddr *)address, length) < 0) *length = 0;
     return socket;
   }
-  socket = accept4(fd, (struct sockaddr *)address, length, ACCEPT_FLAGS);
+  socket = accept_with(fd, (struct sockaddr *)address, length, ACCEPT_AS_STOCK);
   return socket < 0 ? -errno : socket;
 }
 
@@ -469,7 +463,7 @@ static int64_t accept_at_once(struct accept_loop *loop) {
 
   if (loop->op) return loop_shift_shot(loop->op, &shot) ? shot.result : -EAGAIN;
   if (!loop->single || !(fcntl(fd, F_GETFL) & O_NONBLOCK) || !alone_p(loop, fd)) return -EAGAIN;
-  int socket = accept4(fd, NULL, NULL, ACCEPT_FLAGS);
+  int socket = accept_with(fd, NULL, NULL, ACCEPT_AS_STOCK);
   return socket >= 0 ? socket : -EAGAIN;
 }
 

@@ -16,6 +16,17 @@ struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   rb_memerror();
 }
 
+struct op *io_op_writing(struct backend_base *backend, enum op_kind kind, int fd, VALUE snapshot, const char *base,
+                         size_t length) {
+  if (!NIL_P(snapshot)) buffer_lend_snapshot(backend_base_fiber(backend), snapshot);
+  struct op *op = io_op(backend, kind, fd);
+
+  op->as.rw.base = NIL_P(snapshot) ? memcpy(op->small, base, length) : (char *)base;
+  op->as.rw.len = length;
+  op->as.rw.offset = -1;
+  return op;
+}
+
 struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, int fd, size_t size) {
   struct op *op = io_op(backend, kind, fd);
 
@@ -212,6 +223,7 @@ static void deliver(struct backend_base *backend, struct fiber_state *fiber, str
 }
 
 static const char *reason_of(const struct op *op) {
+  if (op->kind == OP_POLL && op->as.poll.what) return op->as.poll.what;
   bool lookup = op->kind == OP_CALL && op->as.call.lane == OFFLOAD_LOOKUP;
 
   return lookup ? "a name to be looked up" : op_kind_name(op->kind);
@@ -439,11 +451,16 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
   rb_jump_tag(killed ? killed : state);
 }
 
-int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE subject,
-                        int64_t deadline) {
-  struct op *op = io_op(backend, OP_POLL, fd);
+struct readiness {
+  int fd, events;
+  const char *what;             /* see op.h */
+};
 
-  op->as.poll.events = events;
+static int wait_ready(struct backend_base *backend, struct readiness wanted, VALUE subject, int64_t deadline) {
+  struct op *op = io_op(backend, OP_POLL, wanted.fd);
+
+  op->as.poll.events = wanted.events;
+  op->as.poll.what = wanted.what;
   int64_t result = io_await_until(backend, op, subject, deadline);
   loop_release_op(&backend->loop, op);
   if (result == -ETIMEDOUT) return 0;
@@ -451,6 +468,15 @@ int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE 
   if (result == -EBADF && RB_TYPE_P(subject, T_FILE)) rb_io_descriptor(subject);  /* closed: raises */
   if (result < 0) error_raise_errno(result, "waiting for a descriptor to become ready");
   return (int)result;
+}
+
+int io_wait_ready_until(struct backend_base *backend, int fd, int events, VALUE subject,
+                        int64_t deadline) {
+  return wait_ready(backend, (struct readiness){ fd, events, NULL }, subject, deadline);
+}
+
+void io_wait_told(struct backend_base *backend, int fd, const char *what, VALUE subject) {
+  wait_ready(backend, (struct readiness){ fd, POLLIN, what }, subject, CLOCK_NEVER);
 }
 
 int io_wait_ready(struct backend_base *backend, int fd, int events, VALUE subject) {

@@ -15,6 +15,7 @@
 #include "intake.h"
 #include "io.h"
 #include "loading.h"
+#include "page_cache.h"
 
 enum { QUICK_LENGTH = 1 << 20 };
 
@@ -207,26 +208,33 @@ static int64_t attempt_now(struct op *op, struct attempt *attempt) {
 
 /* What there is room for is written at once, without a switch, so that what a program prints, in an
  * ensure block for instance, is printed. Who does nothing else lets others run now and then. */
-static int64_t write_at_once(struct backend_base *backend, VALUE io, const char *base, size_t length) {
+int64_t io_write_at_once(VALUE io, const char *base, size_t length) {
+  struct backend_base *backend = backend_base_current();
   struct op op = { .kind = OP_WRITE, .fd = rb_io_descriptor(io) };
-  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
-  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
+  int64_t result;
 
   if (RB_UNLIKELY(faults_on) || !backend_base_quick_p(backend)) return -EAGAIN;
   op.as.rw.base = (char *)base;
   op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
   op.as.rw.offset = -1;
-  int64_t result = attempt_now(&op, &attempt);
+  if (page_cache_try(&backend->loop, &op, &result)) return result;
+
+  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
+  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
+  result = attempt_now(&op, &attempt);
   if (slot) slot->hints = attempt.hints;
   if (result == ATTEMPT_OFFLOAD && length <= PIPE_BUF) {        /* a file: it goes to the page cache */
     ssize_t written = write(op.fd, base, length);
     return written < 0 ? -errno : written;
   }
-  return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE ? -EAGAIN : result;
+  bool later = result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE;
+  return later || result == -EINTR ? -EAGAIN : result;
 }
 
-static int64_t write_from(VALUE io, const char *base, size_t length, int64_t offset) {
+int64_t io_write_waiting(VALUE io, const char *base, size_t length, int64_t offset) {
   struct backend_base *backend = backend_base_current();
+
+  if (offset < 0) await_in_time(io, POLLOUT);
   struct op *op = memory_op(backend, OP_WRITE, io, (char *)base, length, offset);
 
   if (compat_write_buffer_p(io, base, length)) {
@@ -239,12 +247,9 @@ static int64_t write_from(VALUE io, const char *base, size_t length, int64_t off
 }
 
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset) {
-  if (offset < 0) {
-    int64_t result = write_at_once(backend_base_current(), io, base, length);
-    if (result != -EAGAIN && result != -EINTR) return result;
-    await_in_time(io, POLLOUT);
-  }
-  return write_from(io, base, length, offset);
+  int64_t result = offset < 0 ? io_write_at_once(io, base, length) : -EAGAIN;
+
+  return result == -EAGAIN ? io_write_waiting(io, base, length, offset) : result;
 }
 
 /* ---- flushing --------------------------------------------------------------------------------- */

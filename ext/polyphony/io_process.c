@@ -26,6 +26,7 @@
 #define WATCH_STACK (64 * 1024)
 #define PAUSE 1000000           /* ns */
 #define PATIENCE 5              /* pauses */
+#define CHILD "a process to end"
 
 /* ---- watches --------------------------------------------------------------------------------- */
 
@@ -177,7 +178,7 @@ static VALUE leave_watch(VALUE argument) {
 static VALUE wait_for_watch(VALUE argument) {
   struct watch *watch = (struct watch *)argument;
 
-  if (!done_p(watch)) io_wait_ready(backend_base_current(), watch->fd, POLLIN, Qnil);
+  if (!done_p(watch)) io_wait_told(backend_base_current(), watch->fd, CHILD, Qnil);
   return Qnil;
 }
 
@@ -204,14 +205,22 @@ int io_open_pidfd(int pid) {
 #endif
 }
 
-static VALUE wait_for_pidfd(VALUE fd) {
-  io_wait_ready(backend_base_current(), (int)fd, POLLIN, Qnil);
+struct pidfd {
+  int fd, pid;
+};
+
+static VALUE wait_for_pidfd(VALUE argument) {
+  struct pidfd *child = (struct pidfd *)argument;
+
+  io_wait_told(backend_base_current(), child->fd, CHILD, INT2NUM(child->pid));
   return Qnil;
 }
 
-static VALUE close_pidfd(VALUE fd) {
-  loop_forget_fd(&backend_base_current()->loop, (int)fd);
-  close((int)fd);
+static VALUE close_pidfd(VALUE argument) {
+  struct pidfd *child = (struct pidfd *)argument;
+
+  loop_forget_fd(&backend_base_current()->loop, child->fd);
+  close(child->fd);
   return Qnil;
 }
 
@@ -225,10 +234,10 @@ static struct watch watch_for(int pid, int flags) {
 
 static void await_child(int pid, int flags) {
   struct watch watch = watch_for(pid, flags);
-  int fd = pid > 0 && !watch.options ? io_open_pidfd(pid) : -ENOSYS;
+  struct pidfd child = { pid > 0 && !watch.options ? io_open_pidfd(pid) : -ENOSYS, pid };
 
-  if (fd >= 0) rb_ensure(wait_for_pidfd, (VALUE)fd, close_pidfd, (VALUE)fd);
-  else if (fd == -ENOSYS || errno == ENOSYS || errno == EPERM) await_watch(&watch);
+  if (child.fd >= 0) rb_ensure(wait_for_pidfd, (VALUE)&child, close_pidfd, (VALUE)&child);
+  else if (child.fd == -ENOSYS || errno == ENOSYS || errno == EPERM) await_watch(&watch);
   else if (errno != ESRCH) pause_a_while();
 }
 

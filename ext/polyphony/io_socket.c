@@ -20,53 +20,53 @@
 
 /* ---- send ----------------------------------------------------------------------------------- */
 
-/* With MSG_WAITALL a long text is one op and one wake instead of many: the driver sends the rest
- * by itself. Where the kernel does not know that, it is short and we go on. */
-static int64_t send_some(struct backend_base *backend, VALUE io, VALUE snapshot, const char *base,
-                         size_t length, int flags, int64_t deadline) {
-  int fd = fd_of(io, FD_WRITE);
-
-  buffer_lend_snapshot(backend_base_fiber(backend), snapshot);
-  struct op *op = io_op(backend, OP_SEND, fd);
-  op->as.rw.base = (char *)base;
-  op->as.rw.len = length;
-  op->as.rw.flags = flags & MSG_DONTWAIT ? flags : flags | MSG_WAITALL;
-  int64_t sent = io_perform_until(backend, op, io, deadline);
-  if (sent < 0 && !io_late_p(backend, sent, deadline)) error_raise_errno(sent, "send");
-  return sent;
-}
-
-/* What is sent, held on the stack of the caller; text keeps base alive. */
+/* What is sent, held on the stack of the caller; text, or small, keeps base alive. */
 struct sending {
   VALUE io, text;
   const char *base;
   size_t length, sent;
-  int flags;
+  int fd, flags;                /* fd: asked for since others ran last */
+  char small[OP_SMALL];
 };
 
-static struct sending sending_new(VALUE io, VALUE buffer, int flags) {
-  struct sending sending = { .io = io, .flags = flags };
+/* With MSG_WAITALL a long text is one op and one wake instead of many: the driver sends the rest
+ * by itself. Where the kernel does not know that, it is short and we go on. */
+static int64_t send_some(struct backend_base *backend, const struct sending *s, int64_t deadline) {
+  struct op *op = io_op_writing(backend, OP_SEND, s->fd, s->text, s->base + s->sent, s->length - s->sent);
 
-  fd_of(io, FD_WRITE);          /* flushes, which may switch, before we look at the buffer */
-  sending.text = buffer_snapshot(buffer, &sending.base, &sending.length);
-  return sending;
+  op->as.rw.flags = s->flags & MSG_DONTWAIT ? s->flags : s->flags | MSG_WAITALL;
+  int64_t sent = io_perform_until(backend, op, s->io, deadline);
+  if (sent < 0 && !io_late_p(backend, sent, deadline)) error_raise_errno(sent, "send");
+  return sent;
+}
+
+/* The descriptor first: asking for it flushes, which may switch. */
+static void sending_begin(struct sending *s, VALUE io, VALUE buffer, int flags) {
+  s->io = io;
+  s->flags = flags;
+  s->sent = 0;
+  s->fd = fd_of(io, FD_WRITE);
+  s->text = buffer_copy_small(buffer, s->small, &s->base, &s->length);
+  if (!RB_TYPE_P(buffer, T_STRING)) s->fd = fd_of(io, FD_WRITE);        /* its to_s may have done anything */
 }
 
 /* Whether all went out before the deadline. */
 static bool send_rest(struct sending *s, int64_t deadline) {
   struct backend_base *backend = backend_base_current();
 
-  do {
-    int64_t count = send_some(backend, s->io, s->text, s->base + s->sent, s->length - s->sent, s->flags, deadline);
+  for (;;) {
+    int64_t count = send_some(backend, s, deadline);
     if (count < 0) return false;
     s->sent += (size_t)count;
-  } while (s->sent < s->length);
-  return true;
+    if (s->sent >= s->length) return true;
+    s->fd = fd_of(s->io, FD_WRITE);
+  }
 }
 
 VALUE io_send(VALUE io, VALUE buffer, int flags) {
-  struct sending sending = sending_new(io, buffer, flags);
+  struct sending sending;
 
+  sending_begin(&sending, io, buffer, flags);
   send_rest(&sending, CLOCK_NEVER);
   RB_GC_GUARD(sending.text);    /* base points into it */
   return SIZET2NUM(sending.sent);
@@ -75,12 +75,16 @@ VALUE io_send(VALUE io, VALUE buffer, int flags) {
 /* What goes at once needs no operation and no switch: a server that answers waits for the next question next. It saves
  * a tenth of what a small request costs. Errors are left to the operation, which knows how to tell them. */
 VALUE io_send_within(VALUE io, VALUE buffer, int flags, int64_t period) {
-  struct sending sending = sending_new(io, buffer, flags);
-  ssize_t count = send(fd_of(io, FD_WRITE), sending.base, sending.length, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
-  bool all = count == (ssize_t)sending.length;
+  struct sending sending;
+  ssize_t count = 0;
 
+  if (RB_TYPE_P(buffer, T_STRING)) {
+    count = send(fd_of(io, FD_WRITE), RSTRING_PTR(buffer), RSTRING_LEN(buffer), flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count == RSTRING_LEN(buffer)) return SIZET2NUM(count);
+  }
+  sending_begin(&sending, io, buffer, flags);
   if (count > 0) sending.sent = (size_t)count;
-  if (!all) all = send_rest(&sending, io_deadline_in(backend_base_current(), period));
+  bool all = send_rest(&sending, io_deadline_in(backend_base_current(), period));
   RB_GC_GUARD(sending.text);    /* base points into it */
   return all ? SIZET2NUM(sending.sent) : Qfalse;
 }

@@ -275,15 +275,10 @@ VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket) {
 
 int64_t io_write_all(struct backend_base *backend, int fd, const char *base, size_t length,
                      VALUE snapshot, VALUE io) {
-  struct fiber_state *fiber = backend_base_fiber(backend);
   size_t done = 0;
 
   do {
-    buffer_lend_snapshot(fiber, snapshot);
-    struct op *op = io_op(backend, OP_WRITE, fd);
-    op->as.rw.base = (char *)base + done;
-    op->as.rw.len = length - done;
-    op->as.rw.offset = -1;
+    struct op *op = io_op_writing(backend, OP_WRITE, fd, snapshot, base + done, length - done);
     int64_t result = io_perform(backend, op, io);
     if (result < 0) error_raise_errno(result, "write");
     done += (size_t)result;
@@ -359,11 +354,12 @@ static VALUE write_vector(VALUE io, int fd, int count, const VALUE *buffers) {
 VALUE io_write(VALUE io, int count, const VALUE *buffers) {
   int fd = fd_of(io, FD_WRITE);
   const char *base;
+  char small[OP_SMALL];
   size_t length;
 
   if (count == 0) return INT2FIX(0);
   if (count > 1) return write_vector(io, fd, count, buffers);
-  VALUE snapshot = buffer_snapshot(buffers[0], &base, &length);
+  VALUE snapshot = buffer_copy_small(buffers[0], small, &base, &length);
   return LL2NUM(io_write_all(backend_base_current(), fd, base, length, snapshot, io));
 }
 
@@ -423,29 +419,43 @@ VALUE io_open(VALUE path, int flags, int mode) {
   return INT2NUM((int)result);
 }
 
-static VALUE timestamp(const struct statx_timestamp *stamp) {
-  struct timespec time = { stamp->tv_sec, stamp->tv_nsec };
+#ifdef __linux__
+#define STAT_MEMBER(st, name) (st)->stx_##name
+#define STAT_TIME(st, name) ((struct timespec){ (st)->stx_##name##time.tv_sec, (st)->stx_##name##time.tv_nsec })
+#else
+#define STAT_MEMBER(st, name) (st)->st_##name
+#ifdef __APPLE__
+#define STAT_TIME(st, name) (st)->st_##name##timespec
+#else
+#define STAT_TIME(st, name) (st)->st_##name##tim
+#endif
+#ifndef AT_EMPTY_PATH           /* nor is anybody asked for these */
+#define AT_EMPTY_PATH 0
+#endif
+#ifndef STATX_BASIC_STATS
+#define STATX_BASIC_STATS 0
+#endif
+#endif
 
-  return rb_time_timespec_new(&time, INT_MAX);
-}
+static VALUE timestamp(struct timespec time) { return rb_time_timespec_new(&time, INT_MAX); }
 
 static void put(VALUE hash, const char *name, VALUE value) {
   rb_hash_aset(hash, ID2SYM(rb_intern(name)), value);
 }
 
-static VALUE stat_hash(const struct statx *st) {
+static VALUE stat_hash(const STAT_BUFFER *st) {
   VALUE hash = rb_hash_new();
 
-  put(hash, "mode", UINT2NUM(st->stx_mode));
-  put(hash, "nlink", UINT2NUM(st->stx_nlink));
-  put(hash, "uid", UINT2NUM(st->stx_uid));
-  put(hash, "gid", UINT2NUM(st->stx_gid));
-  put(hash, "size", ULL2NUM(st->stx_size));
-  put(hash, "blocks", ULL2NUM(st->stx_blocks));
-  put(hash, "ino", ULL2NUM(st->stx_ino));
-  put(hash, "atime", timestamp(&st->stx_atime));
-  put(hash, "mtime", timestamp(&st->stx_mtime));
-  put(hash, "ctime", timestamp(&st->stx_ctime));
+  put(hash, "mode", UINT2NUM(STAT_MEMBER(st, mode)));
+  put(hash, "nlink", UINT2NUM(STAT_MEMBER(st, nlink)));
+  put(hash, "uid", UINT2NUM(STAT_MEMBER(st, uid)));
+  put(hash, "gid", UINT2NUM(STAT_MEMBER(st, gid)));
+  put(hash, "size", ULL2NUM(STAT_MEMBER(st, size)));
+  put(hash, "blocks", ULL2NUM(STAT_MEMBER(st, blocks)));
+  put(hash, "ino", ULL2NUM(STAT_MEMBER(st, ino)));
+  put(hash, "atime", timestamp(STAT_TIME(st, a)));
+  put(hash, "mtime", timestamp(STAT_TIME(st, m)));
+  put(hash, "ctime", timestamp(STAT_TIME(st, c)));
   return hash;
 }
 
@@ -455,15 +465,15 @@ VALUE io_stat(VALUE path_or_io) {
     (!RB_TYPE_P(path_or_io, T_FILE) && rb_respond_to(path_or_io, rb_intern("to_path")));
   VALUE name = by_path ? rb_get_path(path_or_io) : rb_str_new(NULL, 0);
   int fd = by_path ? -1 : fd_of(path_or_io, FD_READ);
-  struct op *op = path_op(backend, OP_STAT, name, sizeof(struct statx));
+  struct op *op = path_op(backend, OP_STAT, name, sizeof(STAT_BUFFER));
 
   op->fd = fd;
   op->as.stat.buf = op->memory;
-  op->as.stat.path = (char *)op->memory + sizeof(struct statx);
+  op->as.stat.path = (char *)op->memory + sizeof(STAT_BUFFER);
   op->as.stat.flags = fd < 0 ? 0 : AT_EMPTY_PATH;
   op->as.stat.mask = STATX_BASIC_STATS;
   int64_t result = io_await(backend, op, path_or_io);
-  struct statx st = *op->as.stat.buf;
+  STAT_BUFFER st = *op->as.stat.buf;
   loop_release_op(&backend->loop, op);
   if (result < 0) error_raise_errno(result, by_path ? RSTRING_PTR(name) : "fstat");
   return stat_hash(&st);

@@ -1,4 +1,5 @@
 /* io_time.c - sleeping and ticking; see io.h */
+#include <float.h>
 #include <math.h>
 #include "clock.h"
 #include "io.h"
@@ -14,7 +15,9 @@ int64_t io_nanoseconds(VALUE seconds) {
   if (isnan(number)) rb_raise(rb_eArgError, "a duration cannot be %"PRIsVALUE, seconds);
   /* Half of the clock's range: centuries, and adding it to a deadline does not overflow. */
   if (number > (double)(INT64_MAX / 2)) return INT64_MAX / 2;
-  return number < 0 ? -1 : (int64_t)ceil(number);
+  if (number < 0) return -1;
+  /* Up, so that nobody wakes early; but 0.3 s times 10^9 is not one more nanosecond for what doubles are off by. */
+  return (int64_t)ceil(number * (1 - 2 * DBL_EPSILON));
 }
 
 int64_t io_interval(VALUE seconds) {

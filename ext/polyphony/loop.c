@@ -8,6 +8,7 @@
 #include "faults.h"
 #include "loop.h"
 #include "offload.h"
+#include "page_cache.h"
 
 #define FIRST_FDS 64
 #define MOST_FDS (1 << 20)             /* the kernel's default limit; more is a mistake of the caller's */
@@ -118,6 +119,13 @@ static bool grow_shots(struct op *op) {
   return true;
 }
 
+/* There is room for the first ones before any can come: who cannot have it is told, as nobody is for a shot. */
+static bool roomless_p(struct op *op) {
+  bool multishot = op->kind == OP_ACCEPT_MULTI || op->kind == OP_RECV_MULTI;
+
+  return multishot && !op->shots_size && !grow_shots(op);
+}
+
 static bool push_shot(struct op *op, struct op_shot shot) {
   if (op->shots_tail - op->shots_head == op->shots_size && !grow_shots(op)) return false;
 
@@ -150,7 +158,7 @@ void loop_add_shot(struct loop *loop, struct op *op, struct op_shot shot) {
     discard_shot(loop, op, shot);
   } else if (push_shot(op, shot)) {
     append_news(loop, op);
-  } else {                             /* no memory: end the op rather than leave a silent gap */
+  } else {                             /* no memory for so many at once: end the op */
     discard_shot(loop, op, shot);
     loop_cancel(loop, op);
   }
@@ -174,6 +182,23 @@ void loop_release_op(struct loop *loop, struct op *op) {
   op_pool_release(&loop->pool, op);
 }
 
+/* Each of a chain has to be the next one that the driver sees. */
+static bool in_chain_p(struct loop *loop, const struct op *op) {
+  bool follows = loop->chained;
+
+  loop->chained = op->flags & OP_LINKED;
+  return follows || loop->chained;
+}
+
+static bool done_at_once_p(struct loop *loop, struct op *op) {
+  int64_t result;
+
+  if (__builtin_expect(faults_on, 0) && faults_strike(loop, op)) return true;
+  if (!page_cache_try(loop, op, &result)) return false;
+  loop_settle(loop, op, result);
+  return true;
+}
+
 void loop_submit(struct loop *loop, struct op *op) {
   assert(op->state == OP_IDLE);
   op->state = OP_IN_FLIGHT;
@@ -182,8 +207,9 @@ void loop_submit(struct loop *loop, struct op *op) {
     loop->stats.submitted++;
     link_op(loop, op);
   }
-  if (op->kind == OP_CALL) offload_submit(loop, op);
-  else if (!__builtin_expect(faults_on, 0) || !faults_strike(loop, op)) loop->driver->submit(loop, op);
+  if (roomless_p(op)) loop_settle(loop, op, -ENOMEM);
+  else if (op->kind == OP_CALL) offload_submit(loop, op);
+  else if (in_chain_p(loop, op) || !done_at_once_p(loop, op)) loop->driver->submit(loop, op);
 }
 
 /* What a fault has put off. */

@@ -22,6 +22,9 @@ struct fd_slot {
 enum fd_hint {
   FD_DRAINED = 1 << 0,          /* the last read took all there was: trying again is futile */
   FD_STREAM  = 1 << 1,          /* no socket, but not on disk either (pipe, tty): skip recv */
+  FD_ASKED   = 1 << 2,          /* page_cache.c knows about the next two */
+  FD_READ_AT_ONCE  = 1 << 3,
+  FD_WRITE_AT_ONCE = 1 << 4,
 };
 
 struct loop_stats {
@@ -42,7 +45,9 @@ struct loop {
   unsigned fds_size;
   pthread_mutex_t offload_lock;
   unsigned offloads;            /* ops that are with a worker or in the next list */
-  bool chained;                 /* the last op was linked to the next one: see faults.h */
+  bool chained;                 /* the last op was linked to the next one */
+  int64_t files_slow_until;     /* page_cache.c's: when to try again, */
+  unsigned files_rest;          /* and how many times as long as it took that was; 0: it was quick */
   struct op *held;              /* to be begun at the next poll, by next_free: see faults.h */
   struct op *offloaded;         /* done by a worker, not settled yet; under offload_lock */
   struct loop_stats stats;

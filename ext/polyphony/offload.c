@@ -13,11 +13,15 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+#include "accept.h"
 #include "list.h"
 #include "offload.h"
 
 struct lane {
-  const unsigned most_serving, most_threads;
+  unsigned most_serving, most_threads;
   pthread_cond_t wanted;               /* there is a job to take */
   struct list queue;
   unsigned queued, idle, threads;
@@ -45,9 +49,11 @@ struct offload_job {
 static struct {
   pthread_mutex_t lock;
   struct lane lanes[OFFLOAD_LANES];
+  int64_t idle;                        /* ns for which a thread without a job is kept */
   pid_t pid;                           /* whose threads these are; 0 when there were none yet */
 } pool = {
   .lock = PTHREAD_MUTEX_INITIALIZER,
+  .idle = OFFLOAD_IDLE_SECONDS * INT64_C(1000000000),
   .lanes = {
     [OFFLOAD_WORK] = {
       .most_serving = OFFLOAD_MAX_THREADS, .most_threads = OFFLOAD_MAX_THREADS,
@@ -95,11 +101,7 @@ static int64_t execute_send(struct op *op) {
 }
 
 static int64_t execute_accept(struct op *op) {
-#ifdef SOCK_CLOEXEC
-  return result_of(accept4(op->fd, NULL, NULL, op->as.accept.flags));
-#else
-  return result_of(accept(op->fd, NULL, NULL));
-#endif
+  return result_of(accept_with(op->fd, NULL, NULL, op->as.accept.flags));
 }
 
 static int64_t execute_connect(struct op *op) {
@@ -136,11 +138,11 @@ static int64_t execute_open(struct op *op) {
 
 static int64_t execute_stat(struct op *op) {
 #ifdef __linux__
-  return result_of(statx(op_directory(op), op->as.stat.path, op->as.stat.flags, op->as.stat.mask,
-                         op->as.stat.buf));
+  /* musl has a function for it since 1.2.4. */
+  return result_of(syscall(SYS_statx, op_directory(op), op->as.stat.path, op->as.stat.flags, op->as.stat.mask, op->as.stat.buf));
 #else
-  (void)op;
-  return -ENOSYS;
+  if (op->fd >= 0) return result_of(fstat(op->fd, op->as.stat.buf));
+  return result_of(stat(op->as.stat.path, op->as.stat.buf));
 #endif
 }
 
@@ -221,17 +223,24 @@ static void run_job(struct offload_job *job) {
   pthread_mutex_lock(&pool.lock);
 }
 
+static struct timespec later(struct timespec from, int64_t ns) {
+  int64_t sum = from.tv_nsec + ns % 1000000000;
+
+  return (struct timespec){ .tv_sec = from.tv_sec + ns / 1000000000 + sum / 1000000000, .tv_nsec = sum % 1000000000 };
+}
+
 /* On the wall clock, as a condition is by default: when that is set, idle threads end at another
  * moment, which harms nobody. False when it is time to go. */
 static bool wait_for_job(struct lane *lane) {
-  struct timespec until;
+  struct timespec since, until;
   int rc = 0;
 
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += OFFLOAD_IDLE_SECONDS;
+  clock_gettime(CLOCK_REALTIME, &since);
   lane->idle++;
-  while (!job_to_take_p(lane) && rc == 0)
+  while (!job_to_take_p(lane) && rc == 0) {
+    until = later(since, pool.idle);   /* it may be set to another meanwhile */
     rc = pthread_cond_timedwait(&lane->wanted, &pool.lock, &until);
+  }
   lane->idle--;
   return job_to_take_p(lane);
 }
@@ -267,7 +276,7 @@ static int start_thread(struct lane *lane) {
 static int ensure_thread(struct lane *lane) {
   if (!job_to_take_p(lane)) return 0;  /* who serves will look here when done */
   if (lane->idle > 0) pthread_cond_signal(&lane->wanted);
-  if (lane->idle >= lane->queued || lane->threads == lane->most_threads) return 0;
+  if (lane->idle >= lane->queued || lane->threads >= lane->most_threads) return 0;
 
   int rc = start_thread(lane);
   if (rc < 0) return lane->threads > 0 ? 0 : rc;
@@ -396,6 +405,26 @@ void offload_drain(struct loop *loop) {
     poll(&pollfd, 1, -1);
     wakeup_drain(&loop->wakeup);
   }
+}
+
+static unsigned least(unsigned limit, unsigned wanted) { return wanted && wanted < limit ? wanted : limit; }
+
+/* Those that wait look at the clock again, and jobs in the queue may get the threads they had not got. */
+static void let_all_look_again(void) {
+  for (struct lane *lane = pool.lanes; lane < pool.lanes + OFFLOAD_LANES; lane++) {
+    pthread_cond_broadcast(&lane->wanted);
+    for (unsigned jobs = lane->queued; jobs > 0; jobs--) ensure_thread(lane);
+  }
+}
+
+void offload_limit(unsigned threads, int64_t idle) {
+  pthread_mutex_lock(&pool.lock);
+  pool.lanes[OFFLOAD_WORK].most_serving = pool.lanes[OFFLOAD_WORK].most_threads = least(OFFLOAD_MAX_THREADS, threads);
+  pool.lanes[OFFLOAD_LOOKUP].most_serving = least(OFFLOAD_MAX_LOOKUPS, threads);
+  pool.lanes[OFFLOAD_LOOKUP].most_threads = least(OFFLOAD_MAX_LOOKUP_THREADS, threads);
+  pool.idle = idle;
+  let_all_look_again();
+  pthread_mutex_unlock(&pool.lock);
 }
 
 struct offload_stats offload_stats(enum offload_lane which) {

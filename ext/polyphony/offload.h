@@ -10,7 +10,7 @@
 #define OFFLOAD_MAX_THREADS 64
 #define OFFLOAD_MAX_LOOKUPS 64         /* at a time that somebody waits for; the others queue */
 #define OFFLOAD_MAX_LOOKUP_THREADS 256 /* with those that go on for nobody */
-#define OFFLOAD_IDLE_SECONDS 10
+#define OFFLOAD_IDLE_SECONDS 10        /* all four are what holds until offload_limit is called */
 
 /* Each has threads of its own: a dead name server keeps nobody from a file. */
 enum offload_lane { OFFLOAD_WORK, OFFLOAD_LOOKUP, OFFLOAD_LANES };
@@ -28,6 +28,10 @@ void offload_cancel(struct loop *loop, struct op *op);
 void offload_collect(struct loop *loop);   /* settles what workers have finished for this loop */
 void offload_drain(struct loop *loop);     /* waits for all workers that have an op of this loop */
 void offload_after_fork(void);             /* child: the workers are gone, forget them */
+
+/* From now on, and in a forked child: at most that many threads in each lane, and no more than above (0: as above), and for how
+ * many nanoseconds one is kept that has nothing to do. Threads that are there finish what they do. Any thread. */
+void offload_limit(unsigned threads, int64_t idle);
 
 struct offload_stats {
   unsigned threads, idle, busy, waiting; /* busy ones may be at what was given up */

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -48,7 +49,17 @@ enum op_flag {
   OP_MORE     = 1 << 4,  /* a multishot op that is still armed after its last shot */
 };
 
-struct statx;
+/* What OP_STAT fills. */
+#ifdef __linux__
+#ifndef STATX_BASIC_STATS      /* musl before 1.2.4 */
+#include <linux/stat.h>
+#endif
+#define STAT_BUFFER struct statx
+#else
+#define STAT_BUFFER struct stat
+#endif
+
+enum { OP_SMALL = 168 };   /* a usual message; what is longer is not worth a copy */
 
 /* What a multishot op received and nobody took yet. Owned by the op; see loop_shift_shot. */
 struct op_shot {
@@ -66,10 +77,10 @@ struct op {
     struct { struct iovec *iov; unsigned count; int64_t offset; } vec;
     struct { int flags; } accept;
     struct { struct sockaddr_storage *addr; socklen_t len; } connect;
-    struct { unsigned events; } poll;
+    struct { unsigned events; const char *what; } poll;  /* what: it stands for, in words; or NULL */
     struct { bool datasync; } fsync;
     struct { const char *path; int flags; mode_t mode; } open;
-    struct { const char *path; int flags; unsigned mask; struct statx *buf; } stat;
+    struct { const char *path; int flags; unsigned mask; STAT_BUFFER *buf; } stat;
     struct { int64_t (*fn)(void *); void *arg; bool orphanable; uint8_t lane; } call;
   } as;
   int64_t result;        /* when settled: 0 or more, or -errno */
@@ -91,6 +102,8 @@ struct op {
     char bytes[80];
     void *align;
   } driver;
+
+  char small[OP_SMALL];  /* the submitter's: a few bytes to be written; not cleared */
 };
 
 const char *op_kind_name(enum op_kind kind);

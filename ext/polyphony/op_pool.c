@@ -3,7 +3,7 @@
 #include <string.h>
 #include "op_pool.h"
 
-#define SLAB_OPS 64                    /* about 20 kB a slab */
+#define SLAB_OPS 64                    /* about 30 kB a slab */
 
 struct op_slab {
   struct op_slab *next;
@@ -49,7 +49,7 @@ struct op *op_pool_acquire(struct op_pool *pool) {
   struct op *op = pool->free;
   pool->free = op->next_free;
   pool->used++;
-  memset(op, 0, sizeof(*op));
+  memset(op, 0, offsetof(struct op, small));
   op->fd = -1;
   return op;
 }

@@ -4,6 +4,9 @@
 
 #include "compat.h"
 
+/* Of a variable that hot code looks at. With -fvisibility=hidden alone its address is taken from a table first. */
+#define OURS __attribute__((visibility("hidden")))
+
 #define ID_ENTRY(name, string) extern ID id_##name;
 #include "ids.def"
 #undef ID_ENTRY

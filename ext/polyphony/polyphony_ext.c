@@ -6,6 +6,7 @@
 #include "place.h"
 #include "ractor.h"
 #include "stall.h"
+#include "telemetry.h"
 #include "thread_life.h"
 #include "timeline.h"
 
@@ -34,6 +35,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   fiber_state_init();
   backend_base_init();
   stall_init();
+  telemetry_init();
   timeline_init();
   fiber_life_init();
   place_init();

@@ -145,16 +145,6 @@ bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry) {
   return true;
 }
 
-void runqueue_rotate(struct runqueue *queue, struct fiber_state *fiber) {
-  struct lane *lane = &queue->lanes[LANE_MAIN];
-
-  at(lane, lane->head++)->fiber->queued = false;  /* its place is free for one at the end */
-  *at(lane, lane->tail) = (struct runqueue_entry){ fiber, Qnil, RESUME_RETURN, ++queue->serial };
-  fiber->queued = true;
-  fiber->lane = LANE_MAIN;
-  fiber->place = lane->tail++;
-}
-
 struct runqueue_entry *runqueue_find(struct runqueue *queue, struct fiber_state *fiber) {
   return at(&queue->lanes[fiber->lane], fiber->place);
 }

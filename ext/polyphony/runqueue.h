@@ -61,8 +61,6 @@ void runqueue_push(struct runqueue *queue, struct fiber_state *fiber, VALUE valu
 void runqueue_push_event(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 void runqueue_unshift(struct runqueue *queue, struct fiber_state *fiber, VALUE value, enum resume_how how);
 bool runqueue_shift(struct runqueue *queue, struct runqueue_entry *entry);  /* false when empty */
-/* A fiber goes to the end, and the plain next one, which is somebody, leaves. */
-void runqueue_rotate(struct runqueue *queue, struct fiber_state *fiber);
 
 /* What is next if only order of arrival counts, or NULL: nobody, or it has to be looked at more closely. */
 static inline struct runqueue_entry *runqueue_plain_next(struct runqueue *queue) {

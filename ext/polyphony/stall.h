@@ -7,7 +7,7 @@
 #include "backend_base.h"
 #include "clock.h"
 
-extern int64_t stall_limit;     /* ns; 0 when nobody wants to know */
+OURS extern int64_t stall_limit;     /* ns; 0 when nobody wants to know */
 
 void stall_init(void);          /* once, at load */
 

@@ -65,10 +65,7 @@ static const rb_data_type_t worker_type = {
 };
 
 static struct worker *get(VALUE self) {
-  struct worker *worker;
-
-  TypedData_Get_Struct(self, struct worker, &worker_type, worker);
-  return worker;
+  return typed_data(self, &worker_type);
 }
 
 /* ---- in the stand-in -------------------------------------------------------------------------- */

@@ -56,10 +56,7 @@ static const rb_data_type_t waiters_type = {
 };
 
 static struct waiters *get(VALUE self) {
-  struct waiters *waiters;
-
-  TypedData_Get_Struct(self, struct waiters, &waiters_type, waiters);
-  return waiters;
+  return typed_data(self, &waiters_type);
 }
 
 static VALUE make(VALUE lock) {

@@ -5,6 +5,7 @@
 #include "fiber_life.h"
 #include "interrupt_mask.h"
 #include "io.h"
+#include "telemetry.h"
 
 static VALUE cThreadLife = Qnil;
 
@@ -13,6 +14,7 @@ static void life_mark(void *pointer) {
 
   rb_gc_mark_movable(life->block);
   rb_gc_mark_movable(life->masks);
+  rb_gc_mark_movable(life->context);
   waitlist_mark(&life->joiners);
 }
 
@@ -21,6 +23,7 @@ static void life_compact(void *pointer) {
 
   life->block = rb_gc_location(life->block);
   life->masks = rb_gc_location(life->masks);
+  life->context = rb_gc_location(life->context);
 }
 
 static void life_free(void *pointer) {
@@ -45,19 +48,18 @@ static const rb_data_type_t life_type = {
 };
 
 static struct thread_life *get(VALUE self) {
-  struct thread_life *life;
-
-  TypedData_Get_Struct(self, struct thread_life, &life_type, life);
-  return life;
+  return typed_data(self, &life_type);
 }
 
 VALUE thread_life_new(VALUE block, VALUE masks) {
   struct thread_life *life;
+  VALUE context = telemetry_context();
   VALUE self = TypedData_Make_Struct(cThreadLife, struct thread_life, &life_type, life);
 
   waitlist_init(&life->joiners);
   RB_OBJ_WRITE(self, &life->block, block);
   RB_OBJ_WRITE(self, &life->masks, masks);
+  RB_OBJ_WRITE(self, &life->context, context);
   return self;
 }
 
@@ -99,8 +101,15 @@ static VALUE take_value(VALUE nothing, VALUE error) {
   return rb_funcall(error, id_value, 0);
 }
 
+static VALUE call_block_in_context(VALUE argument) {
+  struct thread_life *life = ((struct run *)argument)->life;
+
+  if (NIL_P(life->context)) return call_block(argument);
+  return telemetry_run(life->context, Qnil, call_block, argument);
+}
+
 static VALUE run_block(VALUE argument) {
-  return rb_rescue2(call_block, argument, take_value, Qnil, eMoveOn, eTerminate, (VALUE)0);
+  return rb_rescue2(call_block_in_context, argument, take_value, Qnil, eMoveOn, eTerminate, (VALUE)0);
 }
 
 static VALUE end_children(VALUE argument) {

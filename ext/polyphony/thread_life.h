@@ -11,6 +11,7 @@
 
 struct thread_life {
   VALUE block;                  /* what the user wants to be run */
+  VALUE context;                /* of who made it, see telemetry.h; or Qnil */
   VALUE masks;                  /* what it inherits, see interrupt_mask_legacy; or Qnil */
   bool begun;                   /* a kill or raise before that ends the thread without telling us */
   bool told_to_end;             /* before it had begun: the block is not run */

@@ -27,7 +27,7 @@ struct timeline_record {
   uint64_t time;                /* of the counter; nanoseconds since the start when taken */
   uint32_t fiber, other;        /* fiber_state.timeline_id */
   union {
-    const char *text;           /* static or interned, or NULL */
+    const char *text;           /* static or of reason.h, or NULL */
     uint64_t index;             /* when taken: 1 and more, in the list of reasons; 0 for NULL */
   } reason;
   int32_t detail;               /* a descriptor, or -1 */
@@ -35,7 +35,7 @@ struct timeline_record {
   uint8_t kind, flags;
 };
 
-extern bool timeline_on;
+OURS extern bool timeline_on;
 
 void timeline_init(void);       /* once, at load */
 /* From now on, in a ring of that many records, which is rounded up to a power of two. Raises NoMemoryError. */
@@ -56,6 +56,7 @@ void timeline_switch(struct backend_base *backend, struct fiber_state *from, str
 void timeline_wake(struct backend_base *here, struct fiber_state *waker, struct fiber_state *woken);
 void timeline_poll(struct backend_base *backend, struct fiber_state *fiber, enum timeline_kind kind);
 void timeline_end(struct fiber_state *fiber);          /* allocates; does not raise */
+void timeline_step_down(struct fiber_state *fiber);    /* no longer the main one; allocates, does not raise */
 void timeline_thread_begin(struct backend_base *backend);
 void timeline_thread_end(struct backend_base *backend);
 

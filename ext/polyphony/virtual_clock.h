@@ -1,6 +1,6 @@
 /* virtual_clock.h - time that stands still while anybody runs and jumps when all wait; for tests.
  * Layer 1, under the GVL. One for all threads: deadlines are passed between them. begin and end are for
- * lib/polyphony/testing alone, the rest for backend_base.c, which asks only while clock_shift.stopped.
+ * lib/polyphony/testing alone, the rest for backend_poll.c, which asks only while clock_shift.stopped.
  *
  * A thread counts if it is the main one or was begun with Polyphony, and is no helper. Time jumps, to
  * the first deadline in the threads that count, when none of these has anything to run, none of their

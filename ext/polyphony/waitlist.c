@@ -42,7 +42,7 @@ static struct fiber_state *shift(struct waitlist *list) {
   return NULL;
 }
 
-bool waitlist_wake(struct waitlist *list, VALUE value) {
+bool waitlist_wake_first(struct waitlist *list, VALUE value) {
   struct fiber_state *fiber = shift(list);
 
   if (!fiber) return false;
@@ -72,6 +72,7 @@ struct parking {
   struct waitlist *list;
   VALUE owner;
   const char *reason;
+  bool at_once;                 /* is woken before it has left: see waitlist_line_up */
   bool woken;                   /* by waitlist_wake, not by a timer or a plain schedule */
 };
 
@@ -85,6 +86,7 @@ static VALUE wait_to_be_woken(struct parking *parking, bool firm, enum resume_ho
   list_push(&parking->list->parked, &fiber->parked);
   parking->list->length++;
   RB_OBJ_WRITTEN(parking->owner, Qundef, fiber->self);
+  if (parking->at_once) waitlist_wake(parking->list, Qnil);
   VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, parking->reason, parking->owner, how,
                                   state);
   parking->woken = list_empty_p(&fiber->parked);
@@ -102,7 +104,13 @@ static VALUE park(struct parking *parking) {
 }
 
 VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason) {
-  struct parking parking = { list, owner, reason, false };
+  struct parking parking = { list, owner, reason, false, false };
+
+  return park(&parking);
+}
+
+VALUE waitlist_line_up(struct waitlist *list, VALUE owner, const char *reason) {
+  struct parking parking = { list, owner, reason, true, false };
 
   return park(&parking);
 }
@@ -145,7 +153,7 @@ static void schedule_all(struct fiber_state *fiber, VALUE errors) {
 void waitlist_wait_firmly(struct waitlist *list, VALUE owner, const char *reason, bool (*done)(VALUE),
                           VALUE argument) {
   struct fiber_state *fiber = backend_base_fiber(backend_base_current());
-  struct parking parking = { list, owner, reason, false };
+  struct parking parking = { list, owner, reason, false, false };
   VALUE errors = Qnil, deadlock = Qnil;
   int killed = 0;
 
@@ -164,7 +172,7 @@ VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, 
                         bool *expired) {
   struct backend_base *backend = backend_base_current();
   struct fiber_state *fiber = backend_base_fiber(backend);
-  struct parking parking = { list, owner, reason, false };
+  struct parking parking = { list, owner, reason, false, false };
   int state;
 
   backend_base_arm(backend, &fiber->timer, backend_base_now(backend) + timeout);
@@ -177,8 +185,6 @@ VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, 
   if (state) rb_jump_tag(state);
   return value;
 }
-
-VALUE waitlist_reason(VALUE text) { return rb_obj_freeze(rb_utf8_str_new_cstr(StringValueCStr(text))); }
 
 void waitlist_mark(const struct waitlist *list) { fiber_state_mark_parked(&list->parked); }
 

@@ -17,16 +17,20 @@ VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason);
 /* The same for at most that many nanoseconds; *expired tells whether they passed. */
 VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, int64_t timeout,
                         bool *expired);
+/* For who comes when there is enough for all, and nobody parked, but some of those who came before were woken and
+ * have not run yet: it is woken at once, behind them. As waitlist_park otherwise. */
+VALUE waitlist_line_up(struct waitlist *list, VALUE owner, const char *reason);
 /* For who has to go on waiting, until done says so, whatever comes. Exceptions are scheduled on the fiber
  * then, and a kill goes on; only a Deadlock ends it. Switches. */
 void waitlist_wait_firmly(struct waitlist *list, VALUE owner, const char *reason, bool (*done)(VALUE),
                           VALUE argument);
 
-bool waitlist_wake(struct waitlist *list, VALUE value);          /* false when nobody was there */
+bool waitlist_wake_first(struct waitlist *list, VALUE value);
+/* False when nobody was there, which is mostly so: whoever takes an item, or unlocks, asks each time. */
+static inline bool waitlist_wake(struct waitlist *list, VALUE value) {
+  return !waitlist_empty_p(list) && waitlist_wake_first(list, value);
+}
 void waitlist_wake_all(struct waitlist *list, VALUE value);
-/* A reason given as text, for who keeps its bytes: a string of their own, to be marked as one that does not
- * move. The name of an ID would not do: a short one lies in an object that moves. Raises. */
-VALUE waitlist_reason(VALUE text);
 void waitlist_mark(const struct waitlist *list);
 void waitlist_free(struct waitlist *list);             /* lets all go, without waking */
 

@@ -8,7 +8,7 @@ static VALUE cHead;
 static VALUE verbs[HTTP1_VERBS];        /* frozen Strings; registered */
 static VALUE names[HTTP1_NAMES];
 static VALUE keys[HTTP1_NAMES];         /* in the env of Rack */
-static VALUE http_1_0, http_2, version_1_0, version_1_1;
+static VALUE http_1_0, no_host, version_1_0, version_1_1;
 static VALUE key_method, key_path, key_uri, key_query, key_protocol, key_server_name, key_server_port;
 static VALUE key_finished, key_request, key_hijack, key_address, key_port, localhost;
 static ID id_http1, id_head, id_state, id_connection, id_app_data;
@@ -272,12 +272,10 @@ static bool same_p(VALUE string, const char *text, size_t length) {
 }
 
 /* Clients ask for the same host, and a proxy has the same address, again and again: so that is part of the template. */
-static VALUE env_for(const struct head *head, VALUE base) {
+static VALUE env_for(VALUE base, const char *name, size_t length) {
   VALUE template = RSTRUCT_GET(base, BASE_TEMPLATE), address = RSTRUCT_GET(base, BASE_ADDRESS);
   Check_Type(template, T_STRUCT);
   VALUE env = RSTRUCT_GET(template, TEMPLATE_ENV);
-  const char *name = head->bytes + head->head.host.at;
-  size_t length = head->head.host.length;
 
   Check_Type(env, T_HASH);
   if (!same_p(RSTRUCT_GET(template, TEMPLATE_HOST), name, length)) {
@@ -312,7 +310,7 @@ static VALUE Head_target(VALUE self) {
 /* The template is that of a GET of HTTP/1.1 without a query, which most are: what it says is not said again, for each entry
  * costs half as much as the parsing of a short head. */
 static VALUE make_env(VALUE self, struct head *head, VALUE base, VALUE request) {
-  VALUE env = env_for(head, base);
+  VALUE env = env_for(base, head->bytes + head->head.host.at, head->head.host.length);
 
   RB_OBJ_WRITE(self, &head->env, env);
   RB_OBJ_WRITE(self, &head->request, request);
@@ -372,31 +370,19 @@ static void fill_target(VALUE env, VALUE target) {
   RB_GC_GUARD(target);                  /* text */
 }
 
-/* The host was checked. What the template says is what the last request of HTTP/1 said. */
-static void fill_server(VALUE env, VALUE headers, VALUE default_port) {
-  VALUE host = rb_hash_lookup(headers, names[HTTP1_NAME_HOST]);
-  const char *text = NIL_P(host) ? "" : StringValuePtr(host);
-
-  set_server(env, text, text + (NIL_P(host) ? 0 : RSTRING_LEN(host)), default_port);
-  RB_GC_GUARD(host);                    /* text */
-}
-
-/* __http2_env(base, request, verb, target, headers) => Hash */
+/* __http2_env(base, request, verb, target, headers) => Hash. The template is that of a GET of HTTP/2. */
 static VALUE HTTP_s_http2_env(VALUE self, VALUE base, VALUE request, VALUE verb, VALUE target, VALUE headers) {
   Check_Type(base, T_STRUCT);
   Check_Type(headers, T_HASH);
-  VALUE template = RSTRUCT_GET(base, BASE_TEMPLATE);
-  Check_Type(template, T_STRUCT);
-  VALUE env = RSTRUCT_GET(template, TEMPLATE_ENV);
-  Check_Type(env, T_HASH);
-  struct filling filling = { env = rb_hash_dup(env), false };
+  Check_Type(verb, T_STRING);
+  VALUE host = rb_hash_lookup(headers, names[HTTP1_NAME_HOST]);
+  if (NIL_P(host)) host = no_host;
+  VALUE env = env_for(base, StringValuePtr(host), (size_t)RSTRING_LEN(host));
+  struct filling filling = { env, false };
 
-  rb_hash_aset(env, key_method, verb);
-  rb_hash_aset(env, key_protocol, http_2);
-  rb_hash_aset(env, key_address, RSTRUCT_GET(base, BASE_ADDRESS));
-  if (!NIL_P(RSTRUCT_GET(base, BASE_PORT))) rb_hash_aset(env, key_port, RSTRUCT_GET(base, BASE_PORT));
+  RB_GC_GUARD(host);                    /* its bytes */
+  if (!same_p(verb, "GET", 3)) rb_hash_aset(env, key_method, verb);
   fill_target(env, target);
-  fill_server(env, headers, RSTRUCT_GET(template, TEMPLATE_DEFAULT_PORT));
   rb_hash_foreach(headers, fill_header, (VALUE)&filling);
   if (filling.underscores) rb_hash_foreach(headers, fill_second_header, env);
   rb_hash_aset(env, key_finished, rb_ary_new());
@@ -510,7 +496,7 @@ static void make_literals(void) {
     keys[i] = env_key(http1_names[i]);
   }
   http_1_0 = literal("HTTP/1.0");
-  http_2 = literal("HTTP/2");
+  no_host = literal("");
   version_1_0 = literal("1.0");
   version_1_1 = literal("1.1");
   key_method = literal("REQUEST_METHOD");

@@ -16,7 +16,7 @@
  * All of it happens in one thread, under the GVL. */
 #include "polyphony_http.h"
 
-#ifdef HAVE_SYS_EPOLL_H
+#ifdef __linux__
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>

@@ -5,21 +5,27 @@
 #include <stdbool.h>
 #ifdef __linux__
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef RWF_NOWAIT               /* musl has it, and a function for it, since 1.2.5 */
+#define RWF_NOWAIT 8
+#endif
 #endif
 
 static VALUE sym_wait_writable, sym_cold;
 
-static int fd_of(VALUE io) { return NUM2INT(rb_funcall(io, rb_intern("fileno"), 0)); }
-
 #ifdef __linux__
+
+static int fd_of(VALUE io) { return NUM2INT(rb_funcall(io, rb_intern("fileno"), 0)); }
 
 /* sendfile(2) reads from the disk where it must, and everybody would wait for that. */
 static bool cached_p(int fd, off_t offset) {
   char byte;
   struct iovec one = {.iov_base = &byte, .iov_len = 1};
 
-  return preadv2(fd, &one, 1, offset, RWF_NOWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+  return syscall(SYS_preadv2, fd, &one, 1L, (long)offset, (long)((int64_t)offset >> 32), RWF_NOWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 /* call-seq: __sendfile(socket, file, offset, length) -> Integer, :wait_writable or :cold

@@ -1,5 +1,6 @@
 /* class_websocket.c - Polyphony::HTTP::WebSocket::Codec: the frames of one WebSocket connection. */
 #include "polyphony_http.h"
+#include "tls_ruby.h"
 #include "ws_reader.h"
 #include <limits.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 
 /* Shorter messages do not become shorter. */
 #define DEFLATE_MIN 64
+/* Frames up to this size, head included, are made on the stack. */
+#define EXPRESS_MAX 4096
 
 struct codec {
   struct ws_reader reader;
@@ -119,20 +122,6 @@ static bool sink_grow(struct ws_sink *base, size_t room) {
   return true;
 }
 
-static VALUE take_message(VALUE self, struct codec *codec) {
-  VALUE message = NIL_P(codec->message) ? rb_str_new(NULL, 0) : codec->message;
-  bool text = codec->reader.kind == WS_TEXT;
-
-  RB_OBJ_WRITE(self, &codec->message, Qnil);
-  if ((size_t)RSTRING_LEN(message) != codec->size) rb_str_resize(message, (long)codec->size);
-  codec->size = 0;
-  if (!text) return message;
-  /* It was checked while it came: Ruby need not look again. */
-  rb_enc_associate_index(message, rb_utf8_encindex());
-  ENC_CODERANGE_SET(message, codec->reader.utf8.ascii ? ENC_CODERANGE_7BIT : ENC_CODERANGE_VALID);
-  return message;
-}
-
 /* What was consumed leaves the buffer when nothing more can be had: messages that came together cost one move. */
 static void drop_consumed(struct codec *codec, VALUE buffer) {
   long rest = RSTRING_LEN(buffer) - (long)codec->offset;
@@ -140,6 +129,22 @@ static void drop_consumed(struct codec *codec, VALUE buffer) {
   if (codec->offset && rest) memmove(RSTRING_PTR(buffer), RSTRING_PTR(buffer) + codec->offset, (size_t)rest);
   if (codec->offset) rb_str_set_len(buffer, rest);
   codec->offset = 0;
+}
+
+/* Leaves the buffer empty if all of it was consumed: nobody need ask for more then. */
+static VALUE take_message(VALUE self, struct codec *codec, VALUE buffer) {
+  VALUE message = NIL_P(codec->message) ? rb_str_new(NULL, 0) : codec->message;
+  bool text = codec->reader.kind == WS_TEXT;
+
+  RB_OBJ_WRITE(self, &codec->message, Qnil);
+  if (codec->offset == (size_t)RSTRING_LEN(buffer)) drop_consumed(codec, buffer);
+  if ((size_t)RSTRING_LEN(message) != codec->size) rb_str_resize(message, (long)codec->size);
+  codec->size = 0;
+  if (!text) return message;
+  /* It was checked while it came: Ruby need not look again. */
+  RB_ENCODING_SET_INLINED(message, rb_utf8_encindex());
+  ENC_CODERANGE_SET(message, codec->reader.utf8.ascii ? ENC_CODERANGE_7BIT : ENC_CODERANGE_VALID);
+  return message;
 }
 
 /* call-seq: next(buffer) -> String, :ping, :pong, :close, :bad or nil
@@ -174,7 +179,7 @@ static VALUE Codec_next(VALUE self, VALUE buffer) {
   RB_GC_GUARD(buffer); /* data */
 
   switch (event) {
-  case WS_EVENT_MESSAGE: return take_message(self, codec);
+  case WS_EVENT_MESSAGE: return take_message(self, codec, buffer);
   case WS_EVENT_CONTROL:
     return codec->reader.kind == WS_PING ? sym_ping : codec->reader.kind == WS_PONG ? sym_pong : sym_close;
   case WS_EVENT_BAD:
@@ -267,20 +272,43 @@ static VALUE Codec_frame(VALUE self, VALUE opcode, VALUE payload) {
   return build_plain(codec, WS_FIN | code, payload);
 }
 
-/* Whether it can be sent as a text without more ado. */
-static bool text_p(VALUE string) {
+/* What a message is sent as, without more ado: WS_BINARY, WS_TEXT, or 0 if more has to be known of it. */
+static uint8_t opcode_of(VALUE string) {
+  if (!RB_TYPE_P(string, T_STRING)) return 0;
   int encoding = rb_enc_get_index(string);
 
-  if (encoding != rb_utf8_encindex() && encoding != rb_usascii_encindex()) return false;
+  if (encoding == rb_ascii8bit_encindex()) return WS_BINARY;
+  if (encoding != rb_utf8_encindex() && encoding != rb_usascii_encindex()) return 0;
   int range = rb_enc_str_coderange(string);
-  return range == ENC_CODERANGE_7BIT || range == ENC_CODERANGE_VALID;
+  return range == ENC_CODERANGE_7BIT || range == ENC_CODERANGE_VALID ? WS_TEXT : 0;
 }
 
 /* call-seq: message(string) -> String, or nil if more has to be known of it */
 static VALUE Codec_message(VALUE self, VALUE string) {
-  if (!RB_TYPE_P(string, T_STRING)) return Qnil;
-  if (rb_enc_get_index(string) == rb_ascii8bit_encindex()) return Codec_frame(self, INT2FIX(WS_BINARY), string);
-  return text_p(string) ? Codec_frame(self, INT2FIX(WS_TEXT), string) : Qnil;
+  uint8_t opcode = opcode_of(string);
+
+  return opcode ? Codec_frame(self, INT2FIX(opcode), string) : Qnil;
+}
+
+/* call-seq: express(socket, tls, string) -> true if the message went out, a String if that is still to be sent, nil if it has to be
+ * made in another way. tls: the SSLSocket around the socket, or nil. Nobody else may be writing there. What is wrong with it is left to those who wait. */
+static VALUE Codec_express(VALUE self, VALUE socket, VALUE tls, VALUE string) {
+  struct codec *codec = codec_of(self);
+  uint8_t frame[EXPRESS_MAX], opcode = opcode_of(string);
+  size_t size = opcode ? (size_t)RSTRING_LEN(string) : 0;
+
+  if (!opcode || size > sizeof(frame) - WS_HEAD_MAX || (codec->deflate && size >= DEFLATE_MIN)) return Qnil;
+  if (!socket_open_p(socket)) return Qnil;
+  const uint8_t *key = codec->client ? next_key(codec) : NULL;
+  size_t head = ws_head_write(frame, WS_FIN | opcode, size, key);
+  if (key) ws_mask(frame + head, (const uint8_t *)RSTRING_PTR(string), size, key, 0);
+  else memcpy(frame + head, RSTRING_PTR(string), size);
+
+  ssize_t sent = NIL_P(tls) ? send(rb_io_descriptor(socket), frame, head + size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                            : tls_write(tls, (const char *)frame, head + size);
+  if (sent == (ssize_t)(head + size)) return Qtrue;
+  if (sent < 0) sent = 0;
+  return rb_str_new((const char *)frame + sent, (long)(head + size) - sent);
 }
 
 /* Whether a frame of Codec.deflated can be sent here. */
@@ -337,6 +365,7 @@ void Init_websocket(void) {
   rb_define_method(cCodec, "inside?", Codec_inside_p, 0);
   rb_define_method(cCodec, "frame", Codec_frame, 2);
   rb_define_method(cCodec, "message", Codec_message, 1);
+  rb_define_method(cCodec, "express", Codec_express, 3);
   rb_define_method(cCodec, "shares?", Codec_shares_p, 0);
   rb_define_method(cCodec, "client?", Codec_client_p, 0);
   rb_define_method(cCodec, "release", Codec_release, 0);

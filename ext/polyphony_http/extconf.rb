@@ -32,7 +32,6 @@ if h2
 end
 deflate = use_library('z', 'zlib.h', ZLIB)
 have_library('dl', 'dlopen') # in the C library itself, with a newer one
-have_header('sys/epoll.h') # Linux
 have_func('rb_io_closed_p', 'ruby/io.h') # Ruby 3.3
 set_flags
 

@@ -4,9 +4,14 @@
 #define POLYPHONY_HTTP_H
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <ruby.h>
 #include <ruby/encoding.h>
 #include <ruby/io.h>
+
+#ifndef MSG_NOSIGNAL             /* Ruby has a handler for SIGPIPE, which does nothing */
+#define MSG_NOSIGNAL 0
+#endif
 
 extern VALUE mHTTP; /* Polyphony::HTTP */
 

@@ -51,6 +51,7 @@ require 'polyphony/core/timer'
 require 'polyphony/core/callback'
 require 'polyphony/core/scheduler'
 require 'polyphony/core/global_api'
+require 'polyphony/core/telemetry'
 
 # Fine-grained, structured concurrency on fibers. +require 'polyphony/core'+ brings the words and
 # the backend and changes no method of stock Ruby's; +require 'polyphony'+ makes the blocking

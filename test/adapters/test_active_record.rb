@@ -276,6 +276,16 @@ class TestActiveRecord < Polyphony::OrmCase
     [client, server].each { |io| io&.close }
   end
 
+  # Some versions of Active Record 7.2 would use it without knowing the types of the server.
+  def test_a_stop_while_a_connection_is_set_up_leaves_none_that_is_half_ready
+    connect(pool: 1)
+    points = cancel_everywhere(turns: 1_000_000) do |run|
+      run.scenario { pool.disconnect!; value(1) }
+      run.check { assert_equal [0, 2], [stat(:busy), value(2)] }
+    end
+    assert_operator points, :>, 4
+  end
+
   def test_cancelling_at_every_wait_point_leaks_no_connection_and_shows_nobody_elses_rows
     connect(pool: 2)
     points = cancel_everywhere(turns: 1_000_000) do |run|

@@ -82,6 +82,17 @@ class TestExtralite < Polyphony::AdapterCase
     assert_equal [[30_000, 4]], rows(third, format(BRIEF, 4))
   end
 
+  def test_a_handler_of_its_own_waits_for_the_statement_of_another_fiber
+    db = connect
+    first = stepping(db)
+    second = spin { db.on_progress { nil } }
+    5.times { snooze }
+    assert_predicate second, :alive?
+    end_stepping(first)
+    second.await
+    assert_equal [[30_000, 1]], rows(db, format(BRIEF, 1))
+  end
+
   def test_it_is_loaded_with_the_gem
     out, err, = run_ruby(find_gem('extralite') + <<~RUBY)
       require 'polyphony/adapters/auto'

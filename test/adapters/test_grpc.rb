@@ -2,13 +2,17 @@
 
 require_relative '../support/adapter_case'
 
-# gRPC waits in C and stops the thread; the stall report names it, and a thread of a pool is the way out. The gem is a hundred
-# megabytes, so it is not in the bundle: this runs where it is installed.
+# gRPC waits in C and stops the thread; the stall report names it, and a thread of a pool is the way out. It has a bundle of its own
+# (bin/setup --all); without that, the gem of the machine will do.
 class TestGrpc < Polyphony::AdapterCase
+  GEMFILE = File.expand_path('grpc/Gemfile', __dir__)
+  BUNDLE = { 'BUNDLE_GEMFILE' => GEMFILE, 'BUNDLE_LOCKFILE' => "#{GEMFILE}.lock", 'BUNDLE_PATH' => File.expand_path('../../vendor/apps', __dir__) }.freeze
+
   COMMON = <<~'RUBY'
     begin
+      require('bundler') && Bundler.setup if ENV['BUNDLE_GEMFILE']
       require 'grpc'
-    rescue LoadError => e
+    rescue LoadError, Bundler::BundlerError => e
       print "missing: #{e.message}"
       exit
     end
@@ -80,7 +84,11 @@ class TestGrpc < Polyphony::AdapterCase
     Process.wait(server.pid)
   RUBY
 
-  # As it is without the bundle.
+  # Without the bundle of these tests.
+  def environment
+    File.exist?("#{GEMFILE}.lock") ? { **plain_environment, **BUNDLE } : plain_environment
+  end
+
   def plain_environment
     %w[GEM_HOME GEM_PATH BUNDLE_GEMFILE BUNDLE_LOCKFILE BUNDLE_PATH].to_h do |name|
       before = ENV["BUNDLER_ORIG_#{name}"]
@@ -89,8 +97,8 @@ class TestGrpc < Polyphony::AdapterCase
   end
 
   def test_what_blocks_is_named_and_runs_in_a_pool
-    out, err, status = run_ruby(CLIENT, SERVER, options: ['-W0'], gems: true, env: plain_environment)
-    skip "the gem grpc is not installed (gem install grpc): #{out}" if out.start_with?('missing')
+    out, err, status = run_ruby(CLIENT, SERVER, options: ['-W0'], gems: true, env: environment)
+    skip "the gem grpc is not installed (bin/setup --all installs it): #{out}" if out.start_with?('missing')
 
     assert_predicate status, :success?, err
     assert_equal ['main: answered, others ran: true', 'spun: answered, others ran: true', 'in time: given_up',

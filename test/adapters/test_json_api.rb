@@ -6,9 +6,12 @@ require_relative '../support/postgres_cluster'
 require_relative '../support/redis_server'
 require 'json'
 require 'net/http'
+require 'polyphony/testing'
 
 # The full example, examples/json_api, as its users run it.
 class TestJsonApi < Polyphony::AdapterCase
+  include Polyphony::Testing::CancelEverywhere
+
   on_every_driver
   gems 'rack', 'pg', 'sqlite3', 'redis-client'
 
@@ -55,6 +58,25 @@ class TestJsonApi < Polyphony::AdapterCase
     assert_equal [400, { 'error' => 'send an object with thing and amount, not Array' }], post('/customers/7/orders', '[]')
     assert_equal [400, { 'error' => 'thing and amount must be numbers, got nil and 1' }], post('/customers/7/orders', '{}')
     assert_equal 400, post('/customers/7/orders', '{').first
+  end
+
+  # It would answer with strings instead of numbers.
+  def test_a_fiber_that_is_ended_while_it_connects_leaves_no_connection_that_is_half_ready
+    require_relative '../../examples/json_api/on_postgres'
+    require 'polyphony/adapters/pg'
+    url = Polyphony::PostgresCluster.shared.url
+    cancel_everywhere do |run|
+      shop = Shop::OnPostgres.new(url)
+      run.scenario do
+        shop = Shop::OnPostgres.new(url)
+        Shop::OnPostgres.instance_variable_set(:@types, nil)
+        shop.query('SELECT 1 AS n')
+      end
+      run.check do
+        assert_equal [{ 'n' => 1 }], shop.query('SELECT 1 AS n')
+        shop.instance_variable_get(:@pg).close
+      end
+    end
   end
 
   def test_with_sqlite_and_without_a_cache

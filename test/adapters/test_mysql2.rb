@@ -264,6 +264,101 @@ class TestMysql2 < Polyphony::AdapterCase
     end
   end
 
+  # The thread that fetches rows is held when it has handed over all of a part, and is about to end. Five rows are left then, and
+  # whoever reads does not know yet.
+  # @yield [read] reads the rows
+  # @yieldreturn [Polyphony::Fiber, Thread] who does
+  def between_two_parts_of_a_stream(connection)
+    go_on, taken = Thread::Queue.new, 0
+    holder = TracePoint.new(:return) { |call| go_on.pop if call.method_id == :fetch_some }
+    holder.enable
+    reader = spin { stream(connection, 'SELECT seq FROM seq_1_to_105').each { taken += 1 } }
+    sleep 0.001 until taken == 100 && reader.backtrace.grep(/join'/).any?
+    yield reader
+    go_on.close
+    reader.await
+  ensure
+    go_on.close
+    holder.disable
+  end
+
+  def test_ended_between_two_parts_a_stream_leaves_the_connection_in_order
+    connection = open
+    between_two_parts_of_a_stream(connection, &:stop)
+    assert_equal [[1]], ask(connection, 'SELECT 1')
+    assert_raises(KeyError) { between_two_parts_of_a_stream(connection) { |reader| reader.raise(KeyError) } }
+    assert_equal [[2]], ask(connection, 'SELECT 2')
+    refute_predicate connection, :closed?
+  end
+
+  # mysql2 raises in the middle of the rows.
+  def test_a_row_that_cannot_be_read_leaves_the_connection_in_order
+    connection = open
+    ask(connection, "SET sql_mode = ''")
+    sql = "SELECT CAST(IF(seq IN (2, 3), '2026-00-05', '2026-11-05') AS DATE) FROM seq_1_to_205"
+    assert_raises(error_class) { stream(connection, sql).each { nil } }
+    assert_equal [[1]], ask(connection, 'SELECT 1')
+    assert_raises(Date::Error) { connection.prepare(sql).execute(stream: true, cache_rows: false, as: :array).each { nil } }
+    assert_equal [[2]], ask(connection, 'SELECT 2')
+    refute_predicate connection, :closed?
+  end
+
+  def test_a_stream_whose_server_reports_an_error_leaves_the_connection_in_order
+    connection = open
+    ended = "SELECT seq, IF(seq = 3000, (SELECT 1 UNION SELECT 2), REPEAT('x', 1000)) FROM seq_1_to_5000"
+    assert_match(/more than 1 row/, assert_raises(error_class) { stream(connection, ended).each { nil } }.message)
+    assert_equal [[1]], ask(connection, 'SELECT 1')
+    error = assert_raises(error_class) { connection.prepare(ended).execute(stream: true, cache_rows: false).each { nil } }
+    assert_match(/more than 1 row/, error.message)
+    assert_equal [[2]], ask(connection, 'SELECT 2')
+  end
+
+  def test_a_connection_that_is_lost_in_the_middle_of_a_stream_is_closed
+    connection, other = open, open
+    error = assert_raises(error_class) do
+      stream(connection, ENDLESS).each { |seq, _| ask(other, "KILL CONNECTION #{connection.thread_id}") if seq == 200 }
+    end
+    refute_match(/out of sync/, error.message)
+    assert_predicate connection, :closed?
+  end
+
+  %i[__kill __settle].each do |method|
+    define_method("test_raised_anew_in_#{method}_a_stream_costs_the_connection_and_not_more") do
+      connection = open
+      answer_after_being_raised_in(method, connection) { stream(connection, ENDLESS).each { raise IOError } }
+        .then { |answer| assert_right_or_lost(answer) }
+    end
+  end
+
+  # --- when the patience is over --------------------------------------------------------------
+
+  def test_without_patience_a_stream_leaves_the_connection_in_order_or_closed
+    without_patience { |connection| stream(connection, 'SELECT seq FROM seq_1_to_105').each { |row| row } }
+  end
+
+  def shut_down?(connection)
+    socket = BasicSocket.for_fd(connection.socket).tap { |own| own.autoclose = false }
+    socket.recv_nonblock(1, Socket::MSG_PEEK, exception: false).to_s.empty?
+  end
+
+  # A server may send half of an answer and no more.
+  def test_who_reads_what_is_left_is_cut_off_when_the_patience_is_over
+    connection, go_on = open, Thread::Queue.new
+    connection.query("SELECT REPEAT('x', 5000)", async: true)
+    reader = TracePoint.new(:c_return) { |call| go_on.pop if call.method_id == :async_result }
+    reader.enable
+    settling = spin { connection.__send__(:__settle, Polyphony::Adapters.const_get(:Call).new { nil }.here) }
+    sleep 0.001 until go_on.num_waiting == 1
+    settling.stop
+    deadline(LIMIT) { sleep 0.001 until shut_down?(connection) }
+    refute_predicate settling, :dead?
+    go_on.close
+    settling.await
+  ensure
+    go_on.close
+    reader.disable
+  end
+
   # --- statements -----------------------------------------------------------------------------
 
   def test_ended_at_every_wait_point_a_statement_leaves_the_connection_in_order

@@ -76,6 +76,13 @@ class TestPG < Polyphony::PGCase
       assert_equal([['mine']], assert_waits { instance_exec(connection, &call) })
       assert_at_rest connection
     end
+
+    # What OpenSSL has read already is not to be waited for.
+    define_method("test_#{name}_over_tls") do
+      connection = connect_over_tls
+      assert_equal([['mine']], assert_waits { instance_exec(connection, &call) })
+      assert_at_rest connection
+    end
   end
 
   test_in_both(:small_calls) do
@@ -158,9 +165,12 @@ class TestPG < Polyphony::PGCase
   end
 
   # A query that the server does not take in at once.
-  test_in_both(:sending) do
+  test_in_both(:sending) { check_sending('disable') }
+  test_in_both(:sending_over_tls) { check_sending('require') }
+
+  def check_sending(sslmode)
     with_link do |link|
-      connection = connect(via(link))
+      connection = connect(via(link), sslmode: sslmode)
       connection.exec('create temp table copied (word text)')
       big = 'x' * 5_000_000
       [-> { connection.exec_params('select length($1)', [big]).values }, -> { connection.exec("select length('#{big}')").values },
@@ -179,8 +189,10 @@ class TestPG < Polyphony::PGCase
     end
   end
 
-  test_in_both(:large_results) do
-    connection = connect
+  test_in_both(:large_results) { check_large_results(connect) }
+  test_in_both(:large_results_over_tls) { check_large_results(connect_over_tls) }
+
+  def check_large_results(connection)
     assert_equal 100_000, connection.exec('select generate_series(1, 100000)').ntuples
     connection.send_query('select generate_series(1, 20000)')
     connection.set_single_row_mode
@@ -193,6 +205,17 @@ class TestPG < Polyphony::PGCase
     coder = PG::TextEncoder::CopyRow.new
     connection.copy_data('copy copied from stdin', coder) { 5_000.times { |i| connection.put_copy_data([i.to_s]) } }
     assert_equal [['5000']], connection.exec('select count(*) from copied').values
+    # Rows that are larger than a record of TLS, and than libpq's buffer.
+    sizes = [8_191, 16_384, 100_000, 3_000_000]
+    rows = "select repeat('x', size) from unnest(array#{sizes}) as size"
+    assert_equal sizes, connection.exec(rows).column_values(0).map(&:size)
+    connection.send_query(rows)
+    connection.set_single_row_mode
+    assert_equal(sizes, connection.get_result.stream_each_row.map { |(row)| row.size })
+    connection.get_result
+    out = []
+    connection.copy_data("copy (#{rows}) to stdout") { while (row = connection.get_copy_data) do out << row.chomp.size end }
+    assert_equal sizes, out
     assert_at_rest connection
   end
 

@@ -40,6 +40,20 @@ class TestPGPool < Polyphony::PGCase
     assert_equal 5, pool.size
   end
 
+  # Each is told in time who has the connections, and nothing is lost by it.
+  def test_five_hundred_fibers_find_the_pool_exhausted
+    lock
+    holders = %i[first second].map { |tag| spin(tag) { pool.exec(WAIT).values } }
+    sleep BEAT until pool.available.zero? && control.exec("select 1 from pg_stat_activity where wait_event = 'advisory'").ntuples == 2
+    errors = Fiber.map(1..500) { assert_raises(Polyphony::ResourcePool::Exhausted) { pool.acquire(timeout: 0.01) { flunk } } }
+    assert_equal 500, errors.size
+    assert_match(/no resource was free within 0.01 s: .*2 of 2 in use.*first.*has .*second.*has /m, errors.last.message)
+    unlock
+    assert_equal [[['mine']]] * 2, holders.map(&:await)
+    assert_equal [*1..500], Fiber.map(1..500) { |id| pool.exec("select #{id}").getvalue(0, 0).to_i }
+    assert_equal [2, 2], [pool.size, pool.available]
+  end
+
   def test_threads_share_it
     threads = Array.new(4) { |i| Thread.new { Array.new(20) { |j| pool.exec("select #{i * 100 + j}").getvalue(0, 0).to_i } } }
     threads.each_with_index { |thread, i| assert_equal Array.new(20) { |j| i * 100 + j }, thread.value }

@@ -290,6 +290,9 @@ class TestRemote < Polyphony::RemoteCase
     assert_raises(ArgumentError) { remote(namespace: 'a:b') }
     assert_equal 'orders/eu-1@x_y.z+', @here['orders/eu-1@x_y.z+'].to_s
     assert_match(/Name printer at .*#{@server.socket}/, @here['printer'].inspect)
+    assert @here['printer'].eql?(@here['printer'])
+    assert_equal 1, { @here['printer'] => 1 }[@here['printer']]
+    refute @here['printer'].eql?(@here['other'])
   end
 
   def test_settings_are_checked
@@ -441,6 +444,71 @@ class TestRemote < Polyphony::RemoteCase
         assert_empty(seen.select { |message, again| done.include?(message) && !again })
         fiber.stop
         fiber.await
+      end
+    end
+  end
+
+  # --- contexts (Polyphony::Telemetry) ---
+
+  class Numbers < Polyphony::Telemetry::Hooks
+    def capture
+      Thread.current[:number]
+    end
+
+    def carry(number)
+      before = Thread.current[:number]
+      Thread.current[:number] = number
+      yield
+    ensure
+      Thread.current[:number] = before
+    end
+
+    def apart(&block)
+      carry(nil, &block)
+    end
+
+    def inject(headers)
+      capture ? headers.merge!('number' => capture.to_s) : headers
+    end
+
+    def extract(headers)
+      headers['number']&.to_i
+    end
+  end
+
+  def with_numbers
+    Polyphony::Telemetry.hooks = Numbers.new
+    yield Polyphony::Telemetry.hooks
+  ensure
+    Polyphony::Telemetry.hooks = nil
+  end
+
+  test_in_both :the_context_of_the_sender_goes_along do
+    with_numbers do |hooks|
+      got = []
+      fiber = spin do
+        @here.register('printer')
+        receive_loop do |message|
+          got << [message.is_a?(Polyphony::Request) ? message.message : message, Thread.current[:number]]
+          message.reply(Thread.current[:number]) if message.is_a?(Polyphony::Request)
+        end
+      end
+      hooks.carry(1) { @there['printer'] << 'a' }
+      @there['printer'] << 'b'
+      hooks.carry(2) { assert_equal 2, @there['printer'].ask('c', timeout: 10) }
+      assert_equal [['a', 1], ['b', nil], ['c', 2]], got
+      fiber.stop
+      fiber.await
+    end
+  end
+
+  def test_a_context_that_somebody_has_made_up_is_left_out
+    with_numbers do
+      @here.register('printer')
+      ['{', '[1]', '{"number":1}', %({"number":"#{'1' * 9000}"})].each do |made_up|
+        @there.instance_variable_get(:@outbox).then { |outbox| outbox.define_singleton_method(:fields) { |*words| [*super(*words), 'h', made_up] } }
+        @there['printer'] << 'x'
+        assert_equal ['x', nil], [receive, Polyphony::Telemetry.continue { Thread.current[:number] }]
       end
     end
   end

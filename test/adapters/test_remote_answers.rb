@@ -299,6 +299,7 @@ class TestRemoteAnswers < Polyphony::RemoteCase
     fiber.monitor(Fiber.current)
     @there['a'] << 'fail'
     assert_equal [:down, 'a', 'IOError: no paper'], receive
+    assert_instance_of IOError, Fiber.current.monitor_mailbox.shift.last
     fiber = spin { @here.register('b'); receive }
     eventually { @there['b'].stats[:receivers] == 1 }
     @there['b'].monitor

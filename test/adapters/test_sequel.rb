@@ -56,6 +56,16 @@ class TestSequel < Polyphony::OrmCase
     assert_empty db.pool.holders
   end
 
+  def test_the_pool_tells_which_connections_are_in_use
+    db = pg(max_connections: 2)
+    db.synchronize do |connection|
+      assert_equal [connection], db.pool.allocated.values
+      assert_empty db.pool.available_connections.to_a
+    end
+    assert_empty db.pool.allocated.values
+    assert_equal 1, db.pool.available_connections.to_a.size
+  end
+
   def test_five_hundred_fibers_at_once_get_their_own_rows
     db = pg(max_connections: 20, pool_timeout: 30)
     assert_equal (0...500).to_a, Fiber.await(Array.new(500) { |i| spin { db.get(i) } })

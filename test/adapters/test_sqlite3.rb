@@ -121,6 +121,20 @@ class TestSQLite3 < Polyphony::AdapterCase
     assert_equal 2000, count(copy)
   end
 
+  # The handler that is called when the file is busy belongs to the connection's object.
+  def test_a_backup_keeps_its_connections
+    db = connect(path)
+    ['create table t (name)', "insert into t values ('a')", 'begin exclusive'].each { |sql| rows(db, sql) }
+    backup = Thread.new { SQLite3::Backup.new(SQLite3::Database.new(':memory:'), 'main', SQLite3::Database.new(path), 'main') }.value
+    3.times { GC.start; Array.new(10_000) { Object.new } }
+    stepping = spin { backup.step(-1) }
+    3.times { sleep 0.001 }
+    assert_predicate stepping, :alive?
+    rows(db, 'commit')
+    assert_equal SQLite3::Constants::ErrorCode::DONE, stepping.await
+    backup.finish
+  end
+
   def test_a_shared_cache_works_without_turns
     options = { flags: 0x20000 | SQLite3::Constants::Open::READWRITE | SQLite3::Constants::Open::CREATE }
     db = SQLite3::Database.new(path, options)

@@ -1,19 +1,13 @@
 // Two people chat with each other in real pages, over http and https: see test/http/test_demo.rb.
 //   node demo.mjs FOLDER_OF_NODE_MODULES CHROMIUM FOLDER_FOR_PICTURES URL...
 // Says what it saw as one line of JSON; anything that is not as it should be is an error.
-import { createRequire } from "node:module";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import assert from "node:assert/strict";
+import { withBrowser } from "./browser.mjs";
 
 const [modules, executablePath, pictures, ...urls] = process.argv.slice(2);
-const { chromium } = createRequire(`${modules}/`)("playwright-core");
 const PATIENCE = 40_000;
 const WIDE = { width: 1280, height: 800 };
 const PHONE = { width: 360, height: 740 };
-const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"];
 
 const complaints = [];
 const seen = {};
@@ -60,7 +54,7 @@ class Person {
   }
 
   picture(name) {
-    return this.page.screenshot({ path: join(pictures, `demo-${name}.png`) });
+    return this.page.screenshot({ path: `${pictures}/demo-${name}.png` });
   }
 
   leave() {
@@ -128,9 +122,8 @@ async function watch(person, url) {
   await person.page.waitForFunction(() => Number(document.querySelector(".card .figure").textContent.match(/[\d.]+/)) > 0);
 }
 
-const profile = mkdtempSync(join(tmpdir(), "polyphony-browser-"));
-try {
-  browser = await chromium.launch({ executablePath, headless: true, args: ARGUMENTS, env: { ...process.env, HOME: profile } });
+await withBrowser(modules, executablePath, async (launched) => {
+  browser = launched;
   for (const url of urls) {
     const [ann, bob] = await converse(url);
     await bob.leave();
@@ -141,7 +134,4 @@ try {
   await onThePhone(urls[0]);
   assert.deepEqual(complaints, []);
   console.log(JSON.stringify(seen));
-} finally {
-  await browser?.close();
-  rmSync(profile, { recursive: true, force: true });
-}
+});

@@ -203,6 +203,7 @@ static void count_sigpipe(int number) { sigpipes += number == SIGPIPE; }
 CONTRACT(send_to_nobody_is_epipe_without_a_signal) {
   int fds[2];
 
+  LINUX_ONLY("MSG_NOSIGNAL");
   signal(SIGPIPE, count_sigpipe);
   open_pair(fds, NONBLOCKING);
   fill(fds[1]);
@@ -277,6 +278,7 @@ CONTRACT(accept_waits_and_sets_flags) {
   struct sockaddr_in addr;
   int listener = open_listener(&addr, 8), client = open_tcp();
 
+  LINUX_ONLY("accept4(2)");
   struct op *op = submitted(loop, op_accept(loop, listener, SOCK_CLOEXEC | SOCK_NONBLOCK));
   check_pending(loop, op);
   CHECK_EQUAL(0, run_op(loop, op_connect(loop, client, &addr)));
@@ -491,6 +493,7 @@ CONTRACT(stat_by_path_and_by_descriptor) {
   struct statx status;
   int fd = open_temporary();
 
+  LINUX_ONLY("statx(2)");
   write_all(fd, "12345", 5);
   CHECK_EQUAL(0, run_stat(loop, fd, "", AT_EMPTY_PATH, &status));
   CHECK_EQUAL(5, status.stx_size);

@@ -78,6 +78,7 @@ CONTRACT(a_number_reused_after_a_cancel_is_read_all_the_same) {
 CONTRACT(a_number_that_was_a_pipe_may_be_a_file_or_a_socket_now) {
   int fds[2], pipe_fds[2];
 
+  LINUX_ONLY("MSG_NOSIGNAL");
   open_pair(fds, BLOCKING);
   open_pipe(pipe_fds, BLOCKING);
   converse(loop, pipe_fds);

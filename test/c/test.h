@@ -25,6 +25,12 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
   __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *reason);
 
+/* Layer 0 was compiled as for another system (make PORTABLE=1). Said first by a test of what only Linux has. */
+#ifndef PORTABLE
+#define PORTABLE 0
+#endif
+#define LINUX_ONLY(what) do { if (PORTABLE) test_skip(what " is for Linux"); } while (0)
+
 #define TEST_DEFINE(id, member, ...)                                                   \
   static void id(__VA_ARGS__);                                                         \
   static struct test id##_test = { .name = #id, .member = id };                        \

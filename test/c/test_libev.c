@@ -75,6 +75,36 @@ TEST(libev_survives_a_vanished_descriptor_when_it_registers_anew) {
   loop_close(loop);
 }
 
+/* And it gets another descriptor for that, while others may have the number that the former one had. */
+TEST(libev_is_not_taken_for_the_descriptor_it_had_before) {
+  int free_later = dup(0), pair[2], good[2];
+  struct loop *loop = open_loop();
+  int before = loop->poller;
+
+  LINUX_ONLY("the descriptor of libev");
+  CHECK(before > free_later && loop_owns_p(loop, before));
+  open_pair(pair, BLOCKING), open_pair(good, BLOCKING);
+  struct op *kept = submitted(loop, op_read(loop, good[0], buffer[1], 16));
+  struct op *op = submitted(loop, op_read(loop, pair[0], buffer[0], 16));
+  int copy = dup(pair[0]);
+  check_pending(loop, op);
+  CHECK_EQUAL(-ECANCELED, cancel_and_finish(loop, op));
+  close(pair[0]);
+  close(free_later);
+  write_all(pair[1], "stray", 5);
+  for (int i = 0; i < 3; i++) check_pending(loop, kept);
+  int other = dup(0);
+  CHECK_EQUAL(before, other);          /* it is free: libev has taken the lower one */
+  CHECK(!loop_owns_p(loop, other));
+#ifdef __linux__
+  CHECK_EQUAL(free_later, loop->poller);
+#endif
+  write_all(good[1], "good", 4);
+  CHECK_EQUAL(4, finish(loop, kept));
+  close(other), close(copy), close(pair[1]), close_both(good);
+  loop_close(loop);
+}
+
 TEST(libev_tells_waiting_ops_of_a_close) {
   struct loop *loop = open_loop();
   int fds[2];
@@ -111,6 +141,7 @@ TEST(libev_polls_for_what_libev_does_not_know) {
   struct loop *loop = open_loop();
   int fds[2];
 
+  LINUX_ONLY("an epoll within an epoll");
   open_tcp_pair(fds);
   struct op *urgent = submitted(loop, op_poll(loop, fds[0], POLLPRI));
   struct op *either = submitted(loop, op_poll(loop, fds[0], POLLPRI | POLLRDHUP));
@@ -166,6 +197,7 @@ TEST(libev_waits_without_spinning) {
   struct loop *loop = open_loop();
   int fds[2];
 
+  LINUX_ONLY("an epoll within an epoll");
   open_tcp_pair(fds);
   write_all(fds[1], "data", 4);
   struct op *op = submitted(loop, op_recv(loop, fds[0], buffer[0], 16, MSG_ERRQUEUE));

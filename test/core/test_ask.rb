@@ -150,7 +150,7 @@ class TestAsk < Polyphony::TestCase
     fiber = silent
     asker = spin { fiber.ask(1) }
     snooze until asker.__wait_reason
-    snooze until asker.__wait_reason == 'an event'
+    snooze until asker.__wait_reason == 'an answer'
     (holder, since), = fiber.__monitors.first.holders
     assert_same fiber, holder
     assert_includes before..clock, since

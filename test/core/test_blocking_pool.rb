@@ -12,6 +12,12 @@ class TestBlockingPool < Polyphony::TestCase
 
   class Boom < StandardError; end
 
+  class Uncopyable < StandardError
+    def initialize_copy(_other)
+      raise TypeError, 'there is only one of this'
+    end
+  end
+
   # Waits in C without the interpreter's lock, and knows nothing of fibers.
   STOCK_SLEEP = Polyphony::Watchdog::STOCK_SLEEP
 
@@ -52,6 +58,13 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal :value, Polyphony.interruptible { :value }
   end
 
+  def test_an_error_that_cannot_be_copied_comes_back_as_it_is
+    %i[blocking interruptible].each do |word|
+      error = assert_raises(Uncopyable) { Polyphony.public_send(word) { raise Uncopyable, 'first' } }
+      assert_equal 'first', error.message
+    end
+  end
+
   def test_other_fibers_run_while_a_call_blocks_its_thread
     pool = pool()
     fiber, go = begun(pool)
@@ -77,6 +90,20 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal 1, pool.stats[:threads]
   end
 
+  def test_blocks_that_wait_for_each_other_run_at_once_in_threads_that_were_idle
+    pool = pool()
+    3.times do
+      began = Thread::Queue.new
+      gates = Array.new(20) { Thread::Queue.new }
+      jobs = gates.each_with_index.map { |gate, i| spin { pool.process { began << i; gate.pop } } }
+      all = Array.new(20) { began.pop }
+      gates.each { |gate| gate << 1 }
+      Fiber.await(jobs)
+      assert_equal 20, all.uniq.size
+    end
+    assert_equal 20, pool.stats[:largest]
+  end
+
   def test_a_cap_makes_blocks_wait_in_order_of_arrival
     pool = pool(cap: 2)
     jobs = Array.new(2) { begun(pool) }
@@ -90,6 +117,12 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal 2, pool.stats[:largest]
   end
 
+  # A fiber with a block that ends when it is told, and what tells it: it may have to wait before it begins.
+  def begin_later(pool, result)
+    go = Thread::Queue.new
+    [spin { pool.process { go.pop; result } }, go]
+  end
+
   def test_a_cap_can_be_set_and_lifted_later
     pool = pool()
     pool.cap = 1
@@ -101,6 +134,43 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal :second, second.await
     go << :first
     assert_equal :first, first.await
+  end
+
+  def test_blocks_that_wait_begin_when_the_cap_is_lifted
+    pool = pool(cap: 1)
+    first, go = begun(pool)
+    others = Array.new(3) { |i| begin_later(pool, i) }
+    wait_until { pool.stats[:waiting] == 3 }
+    pool.cap = nil
+    wait_until { pool.stats[:busy] == 4 }
+    others.each { |fiber, its| its << 1; fiber.await }
+    go << 1
+    first.await
+  end
+
+  def test_a_cap_that_is_set_later_ends_the_threads_beyond_it
+    pool = pool()
+    6.times.map { begun(pool) }.each { |fiber, go| go << 1; fiber.await }
+    assert_equal 6, pool.stats[:threads]
+    pool.cap = 2
+    jobs = Array.new(5) { |i| begin_later(pool, i) }
+    wait_until { pool.stats.values_at(:threads, :busy, :waiting) == [2, 2, 3] }
+    jobs.each { |_, go| go << 1 }
+    assert_equal [0, 1, 2, 3, 4], Fiber.await(jobs.map(&:first))
+    assert_equal 2, pool.stats[:threads]
+  end
+
+  def test_a_cap_that_is_set_while_all_are_busy_holds_when_they_are_done
+    pool = pool()
+    jobs = Array.new(4) { begun(pool) }
+    waiting = Array.new(3) { |i| begin_later(pool, i) }
+    wait_until { pool.stats[:busy] == 7 }
+    pool.cap = 1
+    last = begin_later(pool, 3)
+    [*jobs, *waiting].each { |fiber, go| go << 1; fiber.await }
+    wait_until { pool.stats.values_at(:threads, :busy, :waiting) == [1, 1, 0] }
+    last.last << 1
+    assert_equal 3, last.first.await
   end
 
   def test_threads_that_are_not_needed_end_and_the_pool_works_on

@@ -45,6 +45,26 @@ class TestPoolStats < Polyphony::TestCase
     assert_operator Polyphony.stats[:lookups][:done], :>, before
   end
 
+  # In a process of its own: the largest number of threads there was is that of the process.
+  def test_the_settings_of_the_shared_pool_hold_for_threads_in_c_too
+    out, err = run_ruby(<<~RUBY)
+      require 'polyphony'
+      require 'socket'
+      pool = Polyphony.blocking_pool
+      pool.cap = 2
+      20.times { spin { Addrinfo.tcp('127.0.0.1', 80).getnameinfo } }
+      10.times { spin { pool.process { IO.select(nil, nil, nil, 0.001) } } }
+      Fiber.current.await_all_children
+      p Polyphony.stats.values_at(:lookups, :blocking).map { |it| [it[:done], it[:largest] <= 2] }
+      pool.idle_time = 0.01
+      sleep 0.001 until Polyphony.stats.values_at(:lookups, :blocking).all? { |it| it[:threads].zero? }
+      pool.cap = nil
+      Addrinfo.tcp('127.0.0.1', 80).getnameinfo
+      p Polyphony.stats[:lookups][:done], pool.class
+    RUBY
+    assert_equal ["[[20, true], [10, true]]\n21\nPolyphony::BlockingPool\n", ''], [out, err]
+  end
+
   def test_a_forked_child_begins_with_nothing
     pool = Polyphony::ThreadPool.new(1)
     pool.process { 1 }

@@ -122,6 +122,37 @@ class TestQueue < Polyphony::TestCase
     assert_equal :second, fiber.await
   end
 
+  # Two items come while one fiber waits and another is in the turn that every shift takes.
+  def test_a_newcomer_lets_those_begin_first_who_were_there_before
+    log = []
+    fibers = [waiting { log << [0, @queue.shift] }, spin { log << [1, @queue.shift] }]
+    snooze
+    2.times { |item| @queue << item }
+    Fiber.await(fibers)
+    assert_equal [[0, 0], [1, 1]], log
+  end
+
+  def test_what_a_newcomer_that_is_stopped_was_to_have_goes_to_the_next
+    first = shifter
+    late = Array.new(2) { spin { @queue.shift } }
+    snooze
+    2.times { |item| @queue << item }
+    snooze
+    late.first.stop
+    assert_equal 0, first.await
+    assert_equal 1, late.last.await
+    @queue << 2
+    assert_equal 2, @queue.shift, 'nobody is counted among those who were woken'
+  end
+
+  def test_a_newcomer_with_a_timeout_gets_its_item_though_the_time_is_over
+    first = shifter
+    late = spin { @queue.shift(timeout: 0) }
+    snooze
+    2.times { |item| @queue << item }
+    assert_equal [0, 1], Fiber.await(first, late)
+  end
+
   def test_unshift_wakes_a_shifter
     fiber = shifter
     @queue.unshift(:item)
@@ -291,6 +322,17 @@ class TestQueue < Polyphony::TestCase
     3.times { |i| spin { queue << i } }
     5.times { snooze }
     assert_equal [:full, 0, 1, 2], Array.new(4) { queue.shift }
+  end
+
+  # Two items go while one fiber waits for room and another is in the turn that such a push takes.
+  def test_a_newcomer_does_not_push_before_those_who_were_there_before
+    queue = Polyphony::Queue.new(2)
+    2.times { queue << :full }
+    fibers = [waiting { queue << 0 }, spin { queue << 1 }]
+    snooze
+    2.times { queue.shift(true) }
+    Fiber.await(fibers)
+    assert_equal [0, 1], queue.shift_all
   end
 
   def test_unshift_to_a_full_queue_waits
@@ -561,5 +603,41 @@ class TestQueue < Polyphony::TestCase
     assert_equal :item, fiber.await
     assert_raises(TypeError) { @queue.__serve(:pool, 1) }
     assert_equal :pool, @queue.__owner
+  end
+
+  # --- sparing with wakes, as a pool of threads is ----------------------------------------------------------
+
+  def sparing_with_shifters(count)
+    @queue.__be_sparing
+    @seen = []
+    Array.new(count) { spin { loop { @seen << @queue.shift; yield } } }.tap { count.times { snooze } }
+  end
+
+  def test_one_is_woken_for_many_items_and_takes_them_as_long_as_it_does_not_wait
+    sparing_with_shifters(3) { nil }
+    5.times { |i| @queue << i }
+    assert_equal 2, @queue.num_waiting
+    snooze until @queue.num_waiting == 3
+    assert_equal [0, 1, 2, 3, 4], @seen
+  end
+
+  def test_the_next_is_woken_where_the_first_one_waits
+    sparing_with_shifters(3) { suspend }
+    5.times { |i| @queue << i }
+    snooze until @seen.size == 3
+    assert_equal [0, 1, 2], @seen
+    assert_equal 2, @queue.size
+  end
+
+  def test_a_wake_that_comes_to_nothing_goes_to_the_next_one
+    shifters = sparing_with_shifters(3) { suspend }
+    4.times { |i| @queue << i }
+    shifters.first.stop
+    snooze until @seen.size == 2
+    assert_equal [0, 1], @seen
+    @queue.delete(2)
+    shifters.last.schedule
+    snooze until @seen.size == 3
+    assert_equal [0, 1, 3], @seen
   end
 end

@@ -239,6 +239,29 @@ class TestReadWrite < Polyphony::TestCase
     assert_equal 200_000, fiber.await
   end
 
+  # Their bytes are in the operation, and so need no copy that Ruby would have to keep: see decision 191.
+  def test_a_few_bytes_that_are_being_written_may_be_changed_and_the_old_ones_are_written
+    [1, 23, 24, 167, 168, 169].each do |length|
+      reader, writer = pipe_pair
+      filled = fill(writer)
+      data = +('a' * length)
+      fiber = spin { write(writer, data) }
+      snooze
+      data.replace('b' * length)
+      GC.start
+      assert_bytes 'x' * filled + 'a' * length, read(reader, +'', filled + length, true), length
+      assert_equal length, fiber.await
+    end
+  end
+
+  # @return [Integer] how many bytes it took until there was no room
+  def fill(writer)
+    filled = 0
+    while (count = writer.write_nonblock('x' * 65_536, exception: false)) != :wait_writable do filled += count end
+    filled += 1 while writer.write_nonblock('x', exception: false) != :wait_writable
+    filled
+  end
+
   # --- IO::Buffer and raw buffers -------------------------------------------------------------------------
 
   def with_io_buffer(size)

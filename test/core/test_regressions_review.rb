@@ -11,7 +11,7 @@ class TestRegressionsReview < Polyphony::TestCase
 
   class Compacting
     def to_s
-      GC.verify_compaction_references(toward: :empty, double_heap: true)
+      GC.verify_compaction_references(toward: :empty, **(RUBY_VERSION < '3.2' ? { double_heap: true } : { expand_heap: true }))
       Array.new(3000) { +'QQQQQQQQQ' << 'R' }
       'end'
     end

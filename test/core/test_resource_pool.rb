@@ -142,6 +142,20 @@ class TestResourcePool < Polyphony::TestCase
     assert_equal %i[first newcomer], log
   end
 
+  # Timers and answers may pass a crowd that has just been spun. So all places come back when one fiber waits, and is given one, and
+  # others are about to come for one.
+  def test_a_crowd_is_served_in_the_order_of_arrival_whatever_events_pass_it
+    pool = pool(5)
+    log = []
+    reader, writer = pipe_pair
+    crowd = Array.new(6) { |i| spin { pool.acquire { log << i; reader.wait_readable } } }
+    poll = spin { snooze; writer.write_nonblock('.'); Thread.current.backend.poll(false) }
+    crowd.concat(Array.new(194) { |i| spin { pool.acquire { log << i + 6; snooze } } })
+    Fiber.await(*crowd, poll)
+    assert_equal Array.new(200) { |i| i }, log
+    assert_all_free pool
+  end
+
   def test_one_who_is_cancelled_when_it_has_been_woken_leaves_it_to_the_next
     pool = pool(1)
     holder, = holding(pool)

@@ -251,6 +251,18 @@ class TestScope < Polyphony::TestCase
     assert_equal [1, 0], @log
   end
 
+  # The scope would wait for it for ever.
+  def test_a_restart_while_the_scope_ends_does_not_make_a_fiber_begin_again
+    runs = 0
+    result = Polyphony.scope do |scope|
+      fiber = scope.spin { (runs += 1) == 1 ? sleep : flunk('begun again') }
+      snooze
+      scope.stop(:stopped)
+      spin { fiber.restart }
+    end
+    assert_equal [:stopped, 1], [result, runs]
+  end
+
   def test_a_fiber_of_a_scope_that_is_being_ended_never_runs
     late = nil
     Polyphony.scope do |scope|

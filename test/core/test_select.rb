@@ -253,4 +253,17 @@ class TestSelect < Polyphony::TestCase
       run.check { assert_empty Fiber.current.children }
     end
   end
+
+  # The race would wait for it for ever.
+  def test_a_loser_that_is_restarted_while_it_is_ended_does_not_begin_again
+    runs = 0
+    loser = spin do
+      (runs += 1) == 1 ? sleep : flunk('begun again')
+    ensure
+      5.times { snooze }
+    end
+    winner = spin { 2.times { snooze }; :won }
+    spin { snooze until winner.dead? && loser.state == :runnable; loser.restart }
+    assert_equal [:won, 1], [Fiber.race(winner, loser), runs]
+  end
 end

@@ -69,6 +69,36 @@ class TestSemaphore < Polyphony::TestCase
     assert_equal [0, 1, 2, 3], order
   end
 
+  def test_a_newcomer_lets_those_in_first_who_were_there_before
+    [{}, { timeout: 0 }].each do |options|
+      order = []
+      2.times { @gate.acquire }
+      fiber = waiting { @gate.acquire; order << :first }
+      2.times { @gate.release }
+      assert @gate.acquire(**options)
+      order << :newcomer
+      fiber.await
+      assert_equal %i[first newcomer], order
+      2.times { @gate.release }
+      assert_equal 2, @gate.available
+    end
+  end
+
+  def test_a_newcomer_that_is_stopped_while_others_go_first_leaves_its_place
+    2.times { @gate.acquire }
+    fibers = Array.new(2) { waiting { @gate.synchronize { snooze } } }
+    2.times { @gate.release }
+    Fiber.await(fibers)
+    2.times { @gate.acquire }
+    first = waiting { @gate.acquire }
+    late = spin { @gate.acquire }
+    2.times { @gate.release }
+    snooze
+    late.stop
+    Fiber.await(first, late)
+    assert_equal 1, @gate.available
+  end
+
   def test_a_place_may_be_given_back_by_another_fiber
     2.times { @gate.acquire }
     fiber = waiting { @gate.acquire }

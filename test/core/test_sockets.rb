@@ -75,6 +75,32 @@ class TestSend < Polyphony::TestCase
     assert_equal 1_000_000, sender.await
   end
 
+  # See decision 191.
+  def test_a_few_bytes_changed_while_they_are_sent_go_out_as_they_were
+    [1, 24, 168, 169].each do |length|
+      left, right = socket_pair
+      filled = 0
+      while (count = left.sendmsg_nonblock('x' * 4096, exception: false)) != :wait_writable do filled += count end
+      text = +('a' * length)
+      sender = spin { Polyphony.backend_send(left, text, 0) }
+      snooze
+      text.replace('b' * length)
+      GC.start
+      assert_equal 'x' * filled + 'a' * length, receive_all(right, filled + length).await
+      assert_equal length, sender.await
+    end
+  end
+
+  def test_a_closed_socket_is_not_sent_to_by_its_number
+    left, = socket_pair
+    left.close
+    assert_raises(IOError) { Polyphony.backend_send(left, 'text', 0) }
+    other, = socket_pair
+    closing = Object.new
+    closing.define_singleton_method(:to_s) { other.close; 'text' }
+    assert_raises(IOError) { Polyphony.backend_send(other, closing, 0) }
+  end
+
   def test_sendv_joins_what_has_different_encodings
     left, right = socket_pair
     assert_equal 5, Polyphony.backend_sendv(left, ["\u00e9", "\xff".b, :ab], 0)

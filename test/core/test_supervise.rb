@@ -378,6 +378,17 @@ class TestSupervise < Polyphony::TestCase
     @log
   end
 
+  def test_a_restart_while_the_supervisor_ends_does_not_make_a_fiber_begin_again
+    fiber = supervisor(:a)
+    service = child(fiber, :a)
+    fiber.stop
+    snooze until service.state == :runnable
+    service.restart
+    turns
+    assert_equal ['a began', 'a ended'], @log
+    assert_predicate fiber, :dead?
+  end
+
   def test_one_for_one_restarts_only_the_one_and_keeps_its_place
     assert_equal ['b ended', 'b began', 'c ended', 'b ended', 'a ended'], restarted_by(:one_for_one)
   end

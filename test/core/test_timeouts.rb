@@ -426,6 +426,7 @@ class TestTimeouts < Polyphony::TestCase
 
   # --- around operations --------------------------------------------------------------------------------------
 
+  # The parent would wait for it for ever.
   def test_a_deadline_ends_every_kind_of_wait
     reader, writer = pipe_pair
     Polyphony.backend_write(writer, 'x' * 65_536)

@@ -45,6 +45,22 @@ class TestTree < Polyphony::TestCase
     assert_match(/\Aa fiber to end \(#<Fiber sleeper:/, node(:awaiter).waits_for)
   end
 
+  def test_a_sleep_without_an_end_has_no_time_left
+    spin(:long) { sleep Float::INFINITY }
+    ready = Thread::Queue.new
+    thread = Thread.new { spin { ready << true }; sleep }
+    ready.shift
+    main = nil
+    sleep 0.001 until (main = Polyphony.tree.find { |one| one.main? && one.waits_for }) # the thread may not sleep yet
+    [node(:long), main].each do |one|
+      refute_match(/left/, one.waits_for)
+      refute_includes one.wait, :seconds_left
+    end
+  ensure
+    thread&.kill
+    thread&.join
+  end
+
   def test_an_empty_queue_and_a_socket_with_its_peer
     queue = Polyphony::Queue.new
     client, server = tcp_pair
@@ -53,6 +69,39 @@ class TestTree < Polyphony::TestCase
     2.times { snooze }
     assert_match(/an item in a queue \(.*, 0 items\)/, node(:shifter).waits_for)
     assert_match(/\Aread \(#<TCPSocket:fd \d+, .*> to 127\.0\.0\.1:#{server.local_address.ip_port}\)\z/, node(:talker).waits_for)
+  end
+
+  def test_the_limit_that_strikes_first
+    spin(:limited) { move_on_after(600) { cancel_after(200) { move_on_after(400) { suspend } } } }
+    spin(:endless) { cancel_after(Float::INFINITY) { sleep 700 } }
+    snooze
+    assert_match(/\Abeing scheduled, limit in (1\d\d|200)\.\d s\z/, node(:limited).waits_for)
+    assert_operator node(:limited).wait[:limit_left], :<=, 200
+    assert_equal %i[reason seconds_left], node(:endless).wait.keys
+  end
+
+  def test_a_child_process_and_a_block_in_a_thread
+    pid = Process.spawn('sleep', '60')
+    release = Thread::Queue.new
+    spin(:child) { Process.wait(pid) }
+    spin(:blocking) { Polyphony.blocking { release.pop } }
+    sleep 0.001 until [node(:child), node(:blocking)].all? { |one| one.waits_for.to_s.match?(/process|block/) }
+    assert_equal "a process to end (#{pid})", node(:child).waits_for
+    assert_match(/\Aa block in a thread \(#<block .*test_tree\.rb:\d+>\)\z/, node(:blocking).waits_for)
+    release << :go
+    Process.kill(:KILL, pid)
+    Fiber.current.await_all_children
+  end
+
+  def test_what_is_no_queue_to_its_users_shows_no_items
+    pool = Polyphony::ResourcePool.new(limit: 1) { :it }
+    spin(:has) { pool.acquire { suspend } }
+    spin(:wants) { pool.acquire { nil } }
+    spin(:first) { Fiber.select(spin { suspend }, spin { suspend }) }
+    spin(:asks) { Fiber.current.parent.ask(:anybody?) }
+    3.times { snooze }
+    refute_match(/items?\)/, %i[wants first].map { |tag| node(tag).waits_for }.join)
+    assert_match(/\Aan answer \(#<Polyphony::Request :anybody\?/, node(:asks).waits_for)
   end
 
   def test_a_lock_and_who_has_it
@@ -77,6 +126,12 @@ class TestTree < Polyphony::TestCase
     snooze until fiber.state == :waiting
     assert_equal fiber.switches, node(:busy).switches
     assert_operator fiber.switches, :>=, 6
+  end
+
+  # While the others wait, the same fiber looks for events, and goes on itself.
+  def test_turns_of_a_fiber_that_nobody_else_switches_to_are_counted
+    ticking = spin(:ticking) { 10.times { sleep 0.001 }; Fiber.current.switches }
+    assert_equal 11, ticking.await
   end
 
   def test_other_threads
@@ -170,6 +225,18 @@ class TestTree < Polyphony::TestCase
     fiber.await
     assert_equal :waiting, node(:short, tree).state
     refute(Polyphony.tree.any? { |one| one.tag == :short })
+  end
+
+  def test_whatever_a_tag_is_the_picture_can_be_had
+    odd = Class.new { %i[to_s inspect].each { |name| define_method(name) { raise IOError, 'no' } } }
+    tags = ["\xff\xfe b".b, "latin \xe9".dup.force_encoding('ISO-8859-1'), 'wide'.encode('UTF-16LE'), "br\xffken", 'grüße', odd.new, BasicObject.new, "two\nlines"]
+    tags.each { |tag| spin(tag) { Polyphony::Queue.new.shift } }
+    2.times { snooze }
+    tree = Polyphony.tree
+    assert_predicate tree.to_s, :valid_encoding?
+    shown = JSON.parse(tree.to_json)['threads'].flat_map { |thread| thread['fibers'] }.flat_map { |root| root['children'] }.map { |one| one['tag'] }
+    assert_equal ['?? b', 'latin é', 'wide', 'br?ken', 'grüße', nil, nil, "two\nlines"], shown
+    assert_includes tree.to_html, 'grüße'
   end
 
   def test_a_subject_that_cannot_be_shown

@@ -2,12 +2,13 @@
 
 require_relative '../test_helper'
 require_relative '../support/beside'
+require_relative '../support/heartbeat'
 require_relative '../support/thread_helpers'
 require 'concurrent'
 
 # concurrent-ruby, unchanged: its locks, its thread pools and what is built on them block one fiber.
 class TestConcurrentRuby < Polyphony::TestCase
-  include Polyphony::Beside
+  include Polyphony::Heartbeat
   include Polyphony::ThreadHelpers
 
   on_every_driver
@@ -152,7 +153,7 @@ class TestConcurrentRuby < Polyphony::TestCase
     WHERE.each do |where, run|
       define_method("test_#{name}_blocks_one_fiber_#{where}") do
         wait, satisfy, expected = instance_exec(&prepare)
-        assert_equal [expected], [beside(satisfy) { instance_exec(wait, &run) }]
+        assert_equal [expected], [assert_yields(satisfy) { instance_exec(wait, &run) }]
       end
     end
 
@@ -181,7 +182,7 @@ class TestConcurrentRuby < Polyphony::TestCase
       holder = spin { lock.with_write_lock { lock.with_write_lock { inside.signal; gate.await } } }
       inside.await
       refute lock.try_read_lock
-      assert_equal(:read, beside(-> { gate.signal }) { instance_exec(-> { lock.with_read_lock { :read } }, &run) })
+      assert_equal(:read, assert_yields(-> { gate.signal }) { instance_exec(-> { lock.with_read_lock { :read } }, &run) })
       holder.await
     end
   end
@@ -296,7 +297,7 @@ class TestConcurrentRuby < Polyphony::TestCase
     WHERE.each_value do |run|
       exchanger = Concurrent::Exchanger.new
       other = nil
-      mine = beside(-> { other = exchanger.exchange(:theirs) }) { instance_exec(-> { exchanger.exchange(:mine) }, &run) }
+      mine = assert_yields(-> { other = exchanger.exchange(:theirs) }) { instance_exec(-> { exchanger.exchange(:mine) }, &run) }
       assert_equal %i[theirs mine], [mine, other]
     end
   end

@@ -129,11 +129,14 @@ class TestRepl < Polyphony::TestCase
   DEBUG_PROMPT = /\(ruby\) |\(rdbg\) /.freeze
 
   # It comes with Ruby, as a gem that is not in the bundle.
-  STOCK_GEMS = { 'GEM_HOME' => nil, 'GEM_PATH' => Gem.default_path.join(File::PATH_SEPARATOR) }.freeze
+  STOCK_GEMS = { 'BUNDLER_SETUP' => nil, 'GEM_HOME' => nil, 'GEM_PATH' => Gem.default_path.join(File::PATH_SEPARATOR) }.freeze
+  DEBUGGER = Gem.default_path.any? { |path| Dir["#{path}/gems/debug-*/lib/debug.rb"].any? } ||
+             $LOAD_PATH.any? { |path| File.exist?("#{path}/debug/session.rb") }
 
   # The debugger stops the thread at its prompt, as it is meant to: fibers go on with +continue+.
   PLACES.each do |place, run|
     define_method(:"test_debug_in_the_#{place}_fiber") do
+      skip 'Ruby came without its debugger' unless DEBUGGER
       at_terminal(run, 'require "debug"; binding.break', env: STOCK_GEMS) do |terminal|
         terminal.expect(DEBUG_PROMPT)
         terminal.type("[local, secret]\n")

@@ -80,6 +80,15 @@ class TestProcessPool < Polyphony::PoolCase
     assert_equal 'OnlyThere: far away', error_of(ProcessPool::RemoteError) { one.process(:unknown) }.message
   end
 
+  # It must not stop the fiber that waits for it, or begin that anew.
+  def test_a_task_that_stops_itself_has_no_result
+    one = pool(1, raise: ->(error) { raise error }, stop: -> { Fiber.current.stop; sleep })
+    results = spin { [one.process(:raise, Polyphony::Terminate), one.process(:stop), one.process(:square, 3)] }
+    assert_equal [nil, nil, 9], results.await
+    error = spin { error_of(ProcessPool::RemoteError) { one.process(:raise, Polyphony::Restart) } }.await
+    assert_equal 'Polyphony::Restart', error.class_name
+  end
+
   def test_a_result_that_cannot_be_sent_is_an_error_and_the_worker_goes_on
     one = pool(1)
     assert_match(/the result cannot be sent to another process: .*Proc/, error_of(TypeError) { one.process(:block) }.message)

@@ -145,9 +145,10 @@ class TestProcessPoolWorkers < Polyphony::PoolCase
 
   def test_workers_end_with_a_parent_that_is_killed_whatever_they_do
     code = <<~'RUBY'
+      require 'openssl'
       require 'polyphony'
       $stdout.sync = true
-      stuck = -> { 'x'.crypt('$6$rounds=99999999$salt') }
+      stuck = -> { OpenSSL::PKCS5.pbkdf2_hmac('x', 'salt', 2**31 - 1, 32, 'sha512') }
       pool = Polyphony::ProcessPool.new(4, wait: -> { sleep }, turn: -> { loop {} }, stuck: stuck)
       %i[wait turn stuck].each { |task| pool.cast(task) }
       sleep 0.001 until pool.stats[:running] == 3

@@ -29,6 +29,29 @@ class TestHTTPCluster < Polyphony::TestCase
     assert_equal 0, @served.wait.exitstatus
   end
 
+  def test_who_comes_while_it_stops_is_refused_and_not_left_waiting
+    serve
+    hanging = spin { outcome { @served.get('/hang') } }
+    @served.eventually('a request that hangs') { !Dir["#{@served.folder}/hang.*"].empty? }
+    @served.signal(:TERM)
+    @served.eventually('a refusal') { outcome { TCPSocket.new('127.0.0.1', @served.port).close }.is_a?(Errno::ECONNREFUSED) }
+    @served.signal(:TERM)
+    assert_kind_of IOError, hanging.await
+  end
+
+  def test_who_waits_to_be_accepted_when_it_stops_is_answered
+    serve
+    workers = @served.workers.keys
+    workers.each { |pid| @served.signal(:STOP, pid) }
+    clients = Array.new(60) { track(TCPSocket.new('127.0.0.1', @served.port)) }
+    clients.each { |client| client.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n") }
+    @served.signal(:TERM)
+    @served.await(/TERM: stopping/)
+    workers.each { |pid| @served.signal(:CONT, pid) }
+    assert_equal [200] * 60, clients.map { |client| @served.answer(client).first }
+    assert_equal 0, @served.wait.exitstatus
+  end
+
   def test_the_second_signal_cuts_it_short
     serve
     hanging = spin { outcome { @served.get('/hang') } }
@@ -74,9 +97,12 @@ class TestHTTPCluster < Polyphony::TestCase
     assert_equal 0, @served.stop
   end
 
+  # One after the other: a burst is over before a worker that has to wait for a processor sees it.
   def test_connections_are_shared_evenly
     serve
-    sockets = Array.new(40) { track(TCPSocket.new('127.0.0.1', @served.port)) }
+    sockets = Array.new(40) do
+      track(TCPSocket.new('127.0.0.1', @served.port)).tap { |socket| @served.ask(socket, '/', 'connection' => 'keep-alive') }
+    end
     counts = @served.eventually('forty connections') do
       found = @served.workers.values.map { |title| title[/\[(\d+) conn/, 1].to_i }
       found if found.sum == 40

@@ -130,6 +130,7 @@ class TestHTTPConfig < Polyphony::TestCase
       "access_log 'x', format: :xml\n" => /no format xml: there are common, combined and json/,
       "access_log 'x', from: 1\n" => /access_log has no from: there are format and query/,
       "health 'up'\n" => /health must be a path as in \/health, got "up"/,
+      "early_hints 'yes'\n" => /early_hints must be :http2, true or false, got "yes"/,
       "worker_timeout 0\n" => /worker_timeout must be a number of seconds, at least 0.1, got 0/,
       "on_worker_start 5\n" => /polyphony\.rb:1: on_worker_start needs a block/,
       "1 +\n" => /polyphony\.rb.*(SyntaxError)/m,

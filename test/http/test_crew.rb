@@ -520,7 +520,7 @@ class TestHTTPCrew < Polyphony::TestCase
 
     serve
     snooze
-    2.times { GC.verify_compaction_references(toward: :empty, double_heap: false) }
+    2.times { GC.verify_compaction_references(toward: :empty) }
     clients = Array.new(5) { connect }
     2.times do
       clients.each { |client| assert_equal 'good', ask(client) }
@@ -544,7 +544,7 @@ class TestHTTPCrew < Polyphony::TestCase
     GC.stress = true
     2.times { clients.each { |client| answers << ask[client] } }
     GC.stress = false
-    GC.verify_compaction_references(toward: :empty, double_heap: false) if GC.respond_to?(:verify_compaction_references)
+    GC.verify_compaction_references(toward: :empty) if GC.respond_to?(:verify_compaction_references)
     clients.each { |client| answers << ask[client] }
     server.stop(within: 0)
     print answers.tally

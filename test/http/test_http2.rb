@@ -111,6 +111,63 @@ class TestHTTP2 < Polyphony::TestCase
     assert_equal [3, 1], http.frames.select { |frame| frame.type == :data }.map(&:stream)
   end
 
+  # Requests that come together, as one read of the server's.
+  def batch(http, *paths, first: 1)
+    ids = paths.each_index.map { |i| first + 2 * i }
+    http.write(ids.zip(paths).map { |id, path| http.headers(id, http.fields('GET', path)) }.join)
+    ids
+  end
+
+  def test_handlers_that_need_not_wait_share_a_fiber
+    fibers = []
+    serve { |request| fibers << Fiber.current && request.respond }
+    http = client
+    [1, 11].each { |first| batch(http, *['/'] * 5, first: first).each { |id| assert_equal 200, http.await(id) } }
+    assert_equal [10, 1], [fibers.size, fibers.uniq.size]
+  end
+
+  def test_handlers_that_wait_have_all_begun
+    begun = 0
+    gate = Polyphony::WaitList.new
+    serve do |request|
+      (begun += 1) == 20 ? gate.wake_all : gate.park
+      request.respond
+    end
+    http = client
+    batch(http, *['/'] * 20).each { |id| assert_equal 200, http.await(id) }
+  end
+
+  def test_what_a_handler_leaves_in_its_fiber_is_not_met_by_the_next
+    serve do |request|
+      request.respond([Thread.current[:left], Fiber.current.children.size].inspect)
+      Thread.current[:left] = 'this' if request.path == '/local'
+      Fiber.current.spin { suspend } if request.path == '/child'
+    end
+    http = client
+    ids = batch(http, '/local', '/', '/child', '/', '/')
+    assert_equal ['[nil, 0]'] * 5, ids.map { |id| http.await(id) && http.bodies[id] }
+  end
+
+  def test_a_handler_that_ends_its_fiber_does_not_keep_others_from_theirs
+    serve { |request| request.path == '/end' ? Fiber.current.stop : request.respond }
+    http = client
+    ids = batch(http, '/end', '/', '/end', '/')
+    assert_equal [200, 200], ids.values_at(1, 3).map { |id| http.await(id) }
+  end
+
+  # Somebody who kept it may stop it when it has nothing to do.
+  def test_a_fiber_that_is_stopped_while_it_rests_is_replaced
+    fibers = []
+    serve { |request| fibers << Fiber.current && request.respond }
+    http = client
+    3.times do |i|
+      assert_equal 200, http.get(2 * i + 1)
+      fibers.last.stop
+      fibers.last.await
+    end
+    assert_equal 3, fibers.uniq.size
+  end
+
   def test_answers_of_a_batch_go_out_together
     serve
     http = client

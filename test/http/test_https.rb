@@ -429,6 +429,40 @@ class TestHTTPS < Polyphony::TestCase
     client&.close
   end
 
+  # Also after requests: of a record that is not whole nothing is known but that it has begun.
+  def test_who_begins_a_record_has_the_time_of_a_head
+    serve(limits: { header_time: 0.3, keep_alive: 600 })
+    with_relay do |client, outer, socket|
+      2.times do
+        client.syswrite("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        socket << outer.readpartial(65_536)
+        answer(client)
+      end
+      client.syswrite("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+      socket << outer.readpartial(65_536).byteslice(0, 20)
+      assert_match(/\AHTTP\/1\.1 408 /, client.gets)
+      nil while client.gets
+      snooze until @server.stats.open.zero?
+      assert_equal ['the head of a request took longer than 0.3 s'], @log.string.scan(/the head .*$/)
+    end
+  end
+
+  # What is not whole at once is served in another way, and it counts all the same.
+  def test_a_request_with_a_body_on_a_connection_that_has_rested_is_finished_when_the_server_stops
+    serve(limits: { drain_idle: 0.01 }) { |request| request.respond(request.read.bytesize.to_s) }
+    client = tls_client
+    assert_equal '0', ask(client)
+    client << "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc"
+    snooze until @server.stats.running == 1
+    stop = spin { @server.stop(within: 60) }
+    sleep 0.1
+    client << 'def'
+    assert_equal '6', answer(client)
+    stop.await
+  ensure
+    client&.close
+  end
+
   # What a header does while it is made into a String is nobody's business, but more is not written than there is room for.
   def test_a_body_that_grows_while_its_headers_are_made_is_refused
     serve do |request|

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
+require_relative '../support/heartbeat'
 require_relative '../support/rack_client'
 require 'fileutils'
 require 'polyphony/http'
@@ -12,6 +13,8 @@ require 'tmpdir'
 
 # Rack applications on the server. Rack::Lint stands between the two wherever the application keeps the rules.
 class TestRack < Polyphony::TestCase
+  include Polyphony::Heartbeat
+
   on_every_driver
 
   TEXT = { 'content-type' => 'text/plain' }.freeze
@@ -104,6 +107,19 @@ class TestRack < Polyphony::TestCase
 
   def assert_no_complaint
     assert_equal '', @log.string
+  end
+
+  # What a handler waits for, it waits for alone: in a queue, and for a body that comes late.
+  def test_an_application_that_waits_lets_others_run
+    queue = Thread::Queue.new
+    serve { |env| [200, TEXT.dup, [env['rack.input'].read, queue.shift]] }
+    assert_equal 'released', assert_yields(-> { queue << 'released' }) { get.body }
+
+    late = client
+    late.send("POST / HTTP/1.1\nHost: a.example\nContent-Length: 4\n\n")
+    queue << '!'
+    assert_equal 'late!', assert_yields(-> { late.socket << 'late' }) { late.answer('POST').body }
+    assert_no_complaint
   end
 
   # --- the environment --------------------------------------------------------------------------

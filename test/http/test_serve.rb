@@ -98,6 +98,19 @@ class TestHTTPServe < Polyphony::TestCase
     assert_equal 0, @served.stop
   end
 
+  def test_early_hints_reach_clients_of_http1_if_asked_for
+    folder = Dir.mktmpdir
+    File.write("#{folder}/config.ru", <<~'RUBY')
+      run(lambda do |env|
+        env['rack.early_hints']&.call('link' => '</a.css>; rel=preload')
+        [200, {}, []]
+      end)
+    RUBY
+    serve('--early-hints', folder: folder, app: nil, gems: %w[rack])
+    assert_equal 103, @served.get.first
+    assert_equal 0, @served.stop
+  end
+
   def test_the_example_runs
     folder = Dir.mktmpdir
     FileUtils.cp(Dir["#{POLYPHONY_ROOT}/examples/serve/*.rb"], folder)

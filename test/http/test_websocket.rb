@@ -13,9 +13,9 @@ class TestWebSocket < Polyphony::TestCase
   SHARED = [false, false, 15].freeze
 
   # @return [Array(WebSocket, WebSocket)] client and server
-  def websockets(deflate: nil, **limits)
+  def websockets(deflate: nil, pair: socket_pair, **limits)
     limits = HTTP::Limits.new(**limits)
-    socket_pair.zip([true, false]).map do |io, client|
+    pair.zip([true, false]).map do |io, client|
       WebSocket.new(HTTP::Transport.new(io, limits), limits: limits, client: client, deflate: deflate)
     end
   end
@@ -165,6 +165,20 @@ class TestWebSocket < Polyphony::TestCase
     100.times { server.receive }
     sender.await
     assert_equal 100, sent
+  end
+
+  # The kernel takes a part of the frame that finds its buffer nearly full.
+  def test_small_messages_that_find_no_room_come_whole_and_in_order
+    heavy
+    client, server = websockets(pair: tcp_pair)
+    sent = 0
+    senders = Array.new(3) { |i| spin { 2_000.times { |n| (server << "#{i}:#{n}:".ljust(3_999, 'x')) && sent += 1 } } }
+    snooze
+    assert_operator sent, :<, 6_000, 'there was room for all'
+    got = Array.new(6_000) { client.receive }
+    assert_equal [3_999], got.map(&:bytesize).uniq
+    3.times { |i| assert_equal [*0...2_000], got.select { |text| text.start_with?("#{i}:") }.map { |text| Integer(text.split(':')[1]) } }
+    senders.each(&:await)
   end
 
   def test_a_peer_that_never_reads_is_given_up

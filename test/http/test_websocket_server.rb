@@ -311,6 +311,26 @@ class TestWebSocketServer < Polyphony::TestCase
     assert_raises(OpenSSL::SSL::SSLError) { HTTP::WebSocket.connect(secure) }
   end
 
+  # A record that the kernel did not take has to be written again, before any other.
+  def test_small_messages_in_tls_that_find_no_room_come_whole_and_in_order
+    heavy
+    cert, key = Polyphony::Certificates.certificate('127.0.0.1')
+    sent = 0
+    @server = HTTP::Server.new('https://127.0.0.1:0', tls: HTTP::TLS.new(cert: cert, key: key), log: nil) do |request|
+      request.upgrade_to_websocket do |ws|
+        Fiber.map([0, 1, 2]) { |i| 2_000.times { |n| (ws << "#{i}:#{n}:".ljust(3_999, 'x')) && sent += 1 } }
+      end
+    end.start
+    context = OpenSSL::SSL::SSLContext.new.tap { |one| one.verify_mode = OpenSSL::SSL::VERIFY_NONE }
+    HTTP::WebSocket.connect("wss://127.0.0.1:#{@server.port}/", ssl_context: context) do |ws|
+      got = [ws.receive]
+      assert_operator sent, :<, 6_000, 'there was room for all'
+      got << ws.receive until got.size == 6_000
+      assert_equal [3_999], got.map(&:bytesize).uniq
+      3.times { |i| assert_equal [*0...2_000], got.select { |text| text.start_with?("#{i}:") }.map { |text| Integer(text.split(':')[1]) } }
+    end
+  end
+
   # --- with others ------------------------------------------------------------------------------------
 
   PYTHON_CLIENT = <<~'PYTHON'

@@ -201,8 +201,15 @@ module Polyphony
     def wreak_havoc
       loop do
         sleep @random.rand * 0.0005
-        @victims.sample(random: @random)&.schedule(Chaos.new)
+        strike(@victims.sample(random: @random))
       end
+    end
+
+    # Between the choice and the blow the victim's thread can come to its end, which is an error of whoever schedules.
+    def strike(victim)
+      victim&.schedule(Chaos.new)
+    rescue FiberError
+      raise if @victims.include?(victim)
     end
   end
 end

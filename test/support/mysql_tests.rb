@@ -172,6 +172,36 @@ module Polyphony
       assert_equal [[1]], ask(connection, 'SELECT 1')
     end
 
+    # Raises anew in the middle of bringing a statement to its end, when that method is called. Another thread can do that, in spite of
+    # a shield.
+    # @return [Object] what the next question then gets, an error or rows
+    def answer_after_being_raised_in(method, connection, &work)
+      again = TracePoint.new(:call) do |call|
+        next unless call.method_id == method && call.self.equal?(connection)
+
+        again.disable
+        raise KeyError, 'anew'
+      end
+      assert_raises(KeyError) { again.enable(target_thread: Thread.current, &work) }
+      deadline(LIMIT) { outcome_of { ask(connection, 'SELECT 1') } }
+    end
+
+    # Nobody knows what it will say, so nobody listens any more.
+    def assert_right_or_lost(answer)
+      return assert_equal [[1]], answer unless answer.is_a?(Exception)
+
+      assert_kind_of error_class, answer
+      refute_match(/out of sync/, answer.message)
+    end
+
+    %i[__kill __settle].each do |method|
+      define_method("test_raised_anew_in_#{method}_a_statement_costs_the_connection_and_not_more") do
+        connection = open
+        answer_after_being_raised_in(method, connection) { move_on_after(0.02) { ask(connection, slow) } }
+          .then { |answer| assert_right_or_lost(answer) }
+      end
+    end
+
     def test_the_server_does_not_go_on_with_a_cancelled_statement
       connection = open
       move_on_after(0.02) { ask(connection, slow) }
@@ -230,6 +260,26 @@ module Polyphony
           assert_equal [[run.point]], ask(connection, "SELECT #{run.point}")
         end
       end
+    end
+
+    # A connection that is not in order in time is closed, and seen to be.
+    # @yield [connection] what is ended
+    def without_patience(&scenario)
+      [0, 0.001].each do |seconds|
+        patience(seconds)
+        connection = open
+        cancel_everywhere do |run|
+          run.scenario { scenario.call(connection) }
+          run.check do
+            connection = open if connection.closed?
+            assert_equal [[run.point]], ask(connection, "SELECT #{run.point}")
+          end
+        end
+      end
+    end
+
+    def test_without_patience_a_connection_answers_the_next_question_or_is_closed
+      without_patience { |connection| ask(connection, 'SELECT 1, SLEEP(0.001)') }
     end
 
     def test_connecting_can_be_ended_at_every_wait_point

@@ -38,6 +38,10 @@ module Polyphony
       keep ::PG.connect(options: "-c lock_timeout=#{LIMIT} -c client_min_messages=error", **settings, **more)
     end
 
+    def connect_over_tls
+      connect(server.tcp_settings, sslmode: 'require').tap { |connection| assert_predicate connection, :ssl_in_use? }
+    end
+
     def keep(connection)
       @connections << connection
       connection

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require 'openssl'
 require_relative 'test_case'
 require_relative 'child_helpers'
 
@@ -43,7 +44,7 @@ module Polyphony
       wait:    -> { ProcessPool.progress(:begun); sleep },
       compute: -> { ProcessPool.progress(:begun); loop { 1 + 1 } },
       # Nothing ends this but SIGKILL: a minute or more in C, in which Ruby looks at nothing.
-      stuck:   -> { shield { ProcessPool.progress(:begun); 'x'.crypt('$6$rounds=99999999$salt') } },
+      stuck:   -> { shield { ProcessPool.progress(:begun); OpenSSL::PKCS5.pbkdf2_hmac('x', 'salt', 2**31 - 1, 32, 'sha512') } },
       tidy:    ->(path) { begin; ProcessPool.progress(:begun); sleep; ensure; File.write(path, 'tidy'); end },
       shield:  ->(path) { shield { ProcessPool.progress(:begun); sleep 0.05; File.write(path, 'whole') }; sleep },
       count:   ->(times) { times.times { |i| ProcessPool.progress(i) }; :counted },

@@ -121,8 +121,9 @@ module Polyphony
       account ? ['setpriv', "--reuid=#{account}", '--clear-groups', '--', *command] : command
     end
 
+    # Not with AddressSanitizer, where the tests run with it: it is not theirs to carry.
     def spawn_logged(*command)
-      ::Process.spawn({ 'TMPDIR' => @folder }, *as_account(command), in: File::NULL, out: [File.join(@folder, 'log'), 'a'], err: %i[child out],
+      ::Process.spawn({ 'TMPDIR' => @folder, 'LD_PRELOAD' => nil }, *as_account(command), in: File::NULL, out: [File.join(@folder, 'log'), 'a'], err: %i[child out],
                                                                   chdir: @folder, pgroup: true, umask: 0o022)
     end
 
@@ -142,12 +143,13 @@ module Polyphony
       end
     end
 
-    # @return [Integer] a port that nobody has
+    # @return [Integer] a port that nobody has, nor gets from the kernel for a connection before the server has it, or while that is restarted
     def free_port
-      server = TCPServer.new('127.0.0.1', 0)
-      server.local_address.ip_port
-    ensure
-      server&.close
+      port = rand(10_000...32_768)
+      TCPServer.new('127.0.0.1', port).close
+      port
+    rescue Errno::EADDRINUSE
+      retry
     end
 
     # @return [Boolean] whether somebody answers there

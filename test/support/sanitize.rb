@@ -1,20 +1,24 @@
 # frozen_string_literal: true
 
-# `rake sanitize`: the suite where mistakes with memory show. Three kinds of run, each on every driver:
+# `rake sanitize`: the suite where mistakes with memory show. Four kinds of run, each on every driver:
 #
-#   asan     the extension built with AddressSanitizer and UBSan
-#   stress   a garbage collection at every allocation
-#   compact  objects move all the time, and references are verified after each test
+#   asan      the extension built with AddressSanitizer and UBSan
+#   stress    a garbage collection at every allocation
+#   compact   objects move all the time, and references are verified after each test
+#   valgrind  the extension as it is, on valgrind: memory that nobody has written, what is not freed. See valgrind.rb
 #
 # Each run has a time budget, after which the remaining tests are skipped; their order is random, so
-# each day sees other ones. All together stays under 15 minutes.
+# each day sees other ones. All together stays under 20 minutes.
 #
-#   ruby test/support/sanitize.rb [asan|stress|compact] ...
+# Words choose kinds, drivers and folders of test/. Folders that are named are not left out, and have as much time each.
+#
+#   ruby test/support/sanitize.rb [asan|stress|compact|valgrind] [io_uring|libev] [core] ...
 
 require 'etc'
 require 'fileutils'
 require 'rbconfig'
 require_relative 'drivers'
+require_relative 'valgrind'
 require_relative 'watched_process'
 
 module Polyphony
@@ -22,25 +26,29 @@ module Polyphony
     FOLDER = File.expand_path('tmp/sanitize')
     REPORTS = "#{FOLDER}/report"
     KINDS = {
-      'asan'    => { seconds: 150, patience: 4 },
+      'asan'    => { seconds: Integer(ENV.fetch('POLYPHONY_SANITIZE_SECONDS', '150'), 10), patience: 4 },
       'stress'  => { seconds: 100, patience: 20 },
-      'compact' => { seconds: 60, patience: 6 }
+      'compact' => { seconds: 60, patience: 6 },
+      'valgrind' => { seconds: Integer(ENV.fetch('POLYPHONY_SANITIZE_SECONDS', '150'), 10), patience: 30 }
     }.freeze
     # AddressSanitizer also writes that it does not know the stacks of fibers, which is no fault.
     REPORT = /ERROR: |runtime error: /.freeze
+    # A run that has used its budget may finish the test it is in; valgrind begins and ends slowly.
+    GRACES = Hash.new(60).merge('valgrind' => 240).freeze
     # Not here: what takes long and asks nothing of our C that others do not.
     LEFT_OUT = %r{\Atest/(?:soak/|http/test_(?:check|cluster\w*|config|demo|hostile_slow|rack_apps|rack_beside_puma|rails|serve)\.rb)}.freeze
     # Programs of others that tests start. AddressSanitizer makes some of them hang (curl, now and then), and is not
     # theirs to carry.
     OTHERS = %w[chromium curl h2load nghttp nginx node openssl python3 wrk].freeze
-    # A run that has used its budget may finish the test it is in.
-    GRACE = 60
 
-    def initialize(kinds)
-      unknown = kinds - KINDS.keys
-      abort "sanitize: #{unknown.join(' ')}? There are #{KINDS.keys.join(', ')}" if unknown.any?
+    def initialize(words)
+      @kinds, words = words.partition { |word| KINDS.key?(word) }
+      @drivers, words = words.partition { |word| Drivers::ALL.include?(word) }
+      @folders, unknown = words.partition { |word| Dir["test/#{word}/**/test_*.rb"].any? }
+      abort "sanitize: #{unknown.join(' ')}? There are #{[*KINDS.keys, *Drivers::ALL].join(', ')}, and the folders of test" if unknown.any?
 
-      @kinds = kinds.empty? ? KINDS.keys : kinds
+      @kinds = KINDS.keys if @kinds.empty?
+      @drivers = Drivers::ALL if @drivers.empty?
       @started = now
       @lines = []
     end
@@ -48,8 +56,10 @@ module Polyphony
     # @return [Boolean]
     def call
       build if @kinds.include?('asan')
-      drivers = Drivers.refusals.select { |_name, refusal| refusal.nil? }.keys
-      ok = @kinds.product(drivers).map { |kind, driver| run(kind, driver) }.all?
+      @kinds.delete('valgrind') && say("no valgrind: #{Valgrind.refusal}") if Valgrind.refusal
+      drivers = @drivers & Drivers.refusals.select { |_name, refusal| refusal.nil? }.keys
+      folders = @folders.empty? ? [nil] : @folders
+      ok = @kinds.product(drivers, folders).map { |kind, driver, folder| run(kind, driver, folder) }.all?
       puts '', '== summary', @lines
       ok
     end
@@ -90,33 +100,34 @@ module Polyphony
       abort "#{File.read(log)}\nsanitize: #{command.first} failed"
     end
 
-    def run(kind, driver)
+    def run(kind, driver, folder)
       limits = KINDS.fetch(kind)
-      say "#{kind} on #{driver}, at most #{limits[:seconds]} seconds"
+      title = [kind, 'on', driver, folder].compact.join(' ')
+      say "#{title}, at most #{limits[:seconds]} seconds"
       env = { 'POLYPHONY_BACKEND' => driver,
               'POLYPHONY_TEST_BUDGET' => limits[:seconds].to_s,
               'POLYPHONY_PATIENCE' => limits[:patience].to_s }.merge(send("#{kind}_env"))
-      process = WatchedProcess.new(env, command, limit: limits[:seconds] + GRACE)
+      process = WatchedProcess.new(env, [*(Valgrind.command(REPORTS, driver) if kind == 'valgrind'), *command(folder)], limit: limits[:seconds] + GRACES[kind])
       process.call
-      judge("#{kind} on #{driver}", process)
+      judge(title, process)
     end
 
-    def command
-      files = Dir['test/*/**/test_*.rb'].grep_v(LEFT_OUT).sort
+    def command(folder)
+      files = folder ? Dir["test/#{folder}/**/test_*.rb"].sort : Dir['test/*/**/test_*.rb'].grep_v(LEFT_OUT).sort
       load_files = 'ARGV.shift(Integer(ARGV.shift)).each { |file| require File.expand_path(file) }'
       [RbConfig.ruby, '-Itest', '-e', load_files, files.size.to_s, *files]
     end
 
     def judge(title, process)
       files = Dir["#{REPORTS}.*"]
-      reports = files.map { |file| File.read(file) }.grep(REPORT)
+      reports = files.map { |file| File.read(file) }.then { |texts| texts.grep(REPORT) + texts.flat_map { |text| Valgrind.reports(text) } }
       puts reports
       FileUtils.rm_f(files)
       summary = process.output[/^\d+ runs, .*$/]
       ok = process.success? && reports.empty? && summary
       words = [('FAILED:' unless ok), summary || process.describe_end,
                ("#{reports.size} reports" if reports.any?)]
-      @lines << format('%-20s %s', title, words.compact.join(' '))
+      @lines << format('%-24s %s', title, words.compact.join(' '))
       ok
     end
 
@@ -133,6 +144,10 @@ module Polyphony
 
     def stress_env
       { 'POLYPHONY_GC' => 'stress' }
+    end
+
+    def valgrind_env
+      {}
     end
 
     def compact_env

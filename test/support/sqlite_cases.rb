@@ -261,30 +261,42 @@ module Polyphony
       assert_equal [[3]], rows(db, 'select 3')
     end
 
+    # The weak maps of other gems would not survive a compaction: see test/gc/test_gc_weak_maps.rb.
     def test_collections_and_compactions_within_a_statement
-      db = connect
-      first = stepping(db)
-      GC.start
-      GC.compact if GC.respond_to?(:compact) && RUBY_PLATFORM.include?('x86_64-linux')
-      5.times { snooze }
-      end_stepping(first)
-      assert_equal [[30_000, 4]], rows(db, format(BRIEF, 4))
+      assert_equal ["[[30000, 4]]\n", ''], alone(<<~RUBY)
+        first = spin { db.QUERY(#{ENDLESS.inspect}) }
+        5.times { snooze }
+        GC.start
+        GC.compact if GC.respond_to?(:compact) && RUBY_PLATFORM.include?('x86_64-linux')
+        5.times { snooze }
+        first.stop
+        first.await
+        p db.QUERY(#{format(BRIEF, 4).inspect})
+      RUBY
     end
 
-    # In a program of its own: a collection takes as long as there is much in memory.
+    # A collection takes as long as there is much in memory.
     def test_a_collection_at_every_allocation_within_a_statement
+      assert_equal ["[[3000, 4]]\n", ''], alone(<<~RUBY)
+        GC.stress = true
+        result = db.QUERY(#{format(BRIEF.sub('30000', '3000'), 4).inspect})
+        GC.stress = false
+        p result
+      RUBY
+    end
+
+    # A program with a database and little else.
+    # @param code [String] with QUERY for the method that gives all rows
+    # @return [Array(String, String)] output and errors
+    def alone(code)
       gem = GEM_OF_TEST.fetch(self.class.name)
-      out, err, = run_ruby(<<~RUBY)
+      run_ruby(<<~RUBY).first(2)
         #{find_gem(gem)}
         require 'polyphony/adapters/#{gem}'
         #{opening_program}
         db = open(':memory:')
-        GC.stress = true
-        result = db.public_send(#{gem == 'extralite' ? :query_array.inspect : :execute.inspect}, #{format(BRIEF.sub('30000', '3000'), 4).inspect})
-        GC.stress = false
-        p result
+        #{code.gsub('QUERY', gem == 'extralite' ? 'query_array' : 'execute')}
       RUBY
-      assert_equal ["[[3000, 4]]\n", ''], [out, err]
     end
 
     def test_closing_waits_for_a_statement_of_another_fiber
@@ -407,14 +419,14 @@ module Polyphony
       other = connect(path)
       rows(db, 'begin immediate')
       wait_at_most(other, 0.02)
-      ticks = 0
-      clock = spin { loop { sleep 0.001; ticks += 1 } }
+      turns = 0
+      other_fiber = spin { loop { turns += 1; snooze } }
       assert_raises(self.class::BUSY) { rows(other, 'begin immediate') }
-      assert_operator ticks, :>, 0
+      assert_operator turns, :>, 0
       wait_at_most(other, 0)
       assert_raises(self.class::BUSY) { rows(other, 'begin immediate') }
     ensure
-      clock&.stop
+      other_fiber&.stop
     end
 
     def test_a_pragma_sets_the_time_as_well
@@ -422,12 +434,12 @@ module Polyphony
       other = connect(path)
       rows(db, 'begin immediate')
       rows(other, 'PRAGMA Busy_Timeout = 20')
-      ticks = 0
-      clock = spin { loop { sleep 0.001; ticks += 1 } }
+      turns = 0
+      other_fiber = spin { loop { turns += 1; snooze } }
       assert_raises(self.class::BUSY) { rows(other, 'begin immediate') }
-      assert_operator ticks, :>, 3
+      assert_operator turns, :>, 0
     ensure
-      clock&.stop
+      other_fiber&.stop
     end
 
     def test_who_waits_for_a_file_can_be_stopped
@@ -512,6 +524,128 @@ module Polyphony
       end_stepping(within)
       assert_equal 2, count(db)
       assert_equal [['ok']], rows(db, 'pragma integrity_check')
+    end
+
+    # Runs a program on one or more files, with the adapter; +first_row+ is what takes one from a statement.
+    # @return [Array(String, String, ::Process::Status)]
+    def run_with_gem(code, *args)
+      gem = GEM_OF_TEST.fetch(self.class.name)
+      run_ruby(<<~RUBY, *args, options: ['-W0'])
+        #{find_gem(gem)}
+        require 'polyphony/adapters/#{gem}'
+        #{opening_program}
+        def rows(db, sql) = db.#{gem == 'extralite' ? 'query_array' : 'execute'}(sql).to_a
+        def first_row(statement) = statement.#{first_row}
+        #{code}
+      RUBY
+    end
+
+    # SQLite's structures are the parent's; to end a statement in the child touches what the parent's files are for, or memory that the
+    # gem has given back. What is closed and collected when a child ends is the test.
+    def test_a_forked_child_ends_well_whatever_its_parent_was_doing
+      out, err, = run_with_gem(<<~'RUBY', path)
+        long = 'with recursive c(x) as (select 1 union all select x + 1 from c where x < 20000000) select count(*) from c'
+        many = "insert into t (name) #{long.sub('count(*)', "'part'")}"
+        [[':memory:', 'memory'], *%w[wal delete].map { |mode| [ARGV[0] + mode, mode] }].each do |file, mode|
+          db = open(file)
+          rows(db, "pragma journal_mode=#{mode}")
+          rows(db, 'create table t (id integer primary key, name text)')
+          rows(db, "insert into t (name) values ('a'), ('b'), ('c')")
+          ended = ['select name from t', "update t set name = 'x' returning name"].map do |sql|
+            begun = db.prepare(sql).tap { |statement| first_row(statement) }
+            within = spin { rows(db, sql.start_with?('select') ? long : many) }
+            3.times { snooze }
+            ::Process.wait(fork { begun = nil; GC.start; Array.new(20_000) { Object.new } })
+            within.stop
+            within.await
+            begun.close
+            $?.success?
+          end
+          puts "#{mode}: #{ended.join(' ')}, #{rows(db, 'pragma integrity_check')[0][0]}"
+        end
+      RUBY
+      assert_equal %w[memory wal delete].map { |mode| "#{mode}: true true, ok\n" }.join, out, err
+    end
+
+    # The child would roll back in the file what its parent is writing there, and take the journal away.
+    def test_a_forked_child_leaves_the_file_of_its_parents_transaction_alone
+      out, err, = run_with_gem(<<~'RUBY', path)
+        db = open(ARGV[0])
+        ['pragma journal_mode=truncate', 'pragma cache_size=5', 'create table t (id integer primary key, name text)',
+         "insert into t (name) with recursive c(x) as (select 1 union all select x + 1 from c where x < 2000) select hex(zeroblob(100)) from c",
+         'begin', "update t set name = 'changed' || name"].each { |sql| rows(db, sql) }
+        ::Process.wait(fork { GC.start })
+        rows(db, 'commit')
+        p rows(db, "select count(*) from t where name like 'changed%'"), rows(open(ARGV[0]), 'pragma integrity_check')
+      RUBY
+      assert_equal "[[2000]]\n[[\"ok\"]]\n", out, err
+    end
+
+    def test_in_a_forked_child_the_parents_connection_is_refused_and_may_be_closed
+      out, err, = run_with_gem(<<~'RUBY', path)
+        db = open(ARGV[0])
+        rows(db, 'create table t (name)')
+        rows(db, "insert into t values ('a'), ('b')")
+        reading = db.prepare('select name from t').tap { |statement| first_row(statement) }
+        begun = Polyphony::Event.new
+        holder = spin { rows(db, 'begin'); rows(db, "insert into t values ('c')"); begun.signal; suspend }
+        begun.await
+        ::Process.wait(fork do
+          [-> { rows(db, 'select 1') }, -> { first_row(reading) }].each do |use|
+            use.call
+          rescue StandardError => e
+            puts e.message
+          end
+          reading.close
+          db.close
+          puts db.closed?
+          rows(open(ARGV[0]), 'pragma busy_timeout=0')
+          puts rows(open(ARGV[0]), 'select count(*) from t').to_s
+        end)
+        rows(open(ARGV[0]), 'pragma busy_timeout=1')
+        holder.stop
+        holder.await
+        puts rows(db, 'select count(*) from t').to_s
+      RUBY
+      lines = out.lines(chomp: true)
+      assert_match(/closed database|parent process's/, lines.shift, err) # sqlite3 2 closes it by itself
+      assert_equal ["this connection is the parent process's: a forked child has to open its own", 'true', '[[2]]', '[[2]]'], lines, err
+    end
+
+    # What no file is behind is the child's own; what another fiber has begun there is not.
+    def test_in_a_forked_child_a_database_in_memory_goes_on
+      out, err, = run_with_gem(<<~'RUBY')
+        SQLite3::ForkSafety.singleton_class.undef_method(:discard) && SQLite3::ForkSafety.define_singleton_method(:discard) {} if defined?(SQLite3::ForkSafety)
+        db = open(':memory:')
+        ['create table t (name)', "insert into t values ('a'), ('b')"].each { |sql| rows(db, sql) }
+        begun = Polyphony::Event.new
+        holder = spin { rows(db, 'begin'); rows(db, "insert into t values ('c')"); begun.signal; suspend }
+        begun.await
+        waiter = spin { rows(db, 'select 1') }
+        3.times { snooze }
+        ::Process.wait(fork { puts rows(db, 'select count(*) from t').to_s })
+        [holder, waiter].each(&:stop)
+      RUBY
+      assert_equal "[[2]]\n", out, err
+    end
+
+    # Nobody unwinds such a fiber. What its statement has written would be committed when that is collected.
+    def test_the_statement_of_a_fiber_whose_thread_has_ended_leaves_nothing
+      db = with_table
+      begun = Thread::Queue.new
+      thread = Thread.new do
+        raw = Fiber.new { rows(db, WRITING) }
+        spin { 3.times { snooze }; begun << true; sleep }
+        raw.resume
+      end
+      begun.pop
+      thread.kill.join
+      thread = nil
+      assert_equal 0, count(db)
+      3.times { GC.start; Array.new(10_000) { Object.new } }
+      assert_equal 0, count(db)
+      rows(db, "insert into t (name) values ('after')")
+      assert_equal 1, count(connect(path))
     end
 
     # --- nothing half done ---------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
+require_relative '../support/doc_block'
 require 'tmpdir'
 
 # The helpers for minitest and RSpec, in suites of their own.
@@ -58,6 +59,8 @@ class TestTestingFrameworks < Polyphony::TestCase
     RSpec.describe('untagged') { it('may leave what it likes') { spin { suspend } } }
   RUBY
 
+  RSPEC = "begin; require 'rspec/core'; rescue LoadError; abort 'no rspec'; end; exit RSpec::Core::Runner.run([ARGV[0]])"
+
   def run_suite(code, program)
     Dir.mktmpdir do |folder|
       path = File.join(folder, 'suite.rb')
@@ -78,13 +81,29 @@ class TestTestingFrameworks < Polyphony::TestCase
   end
 
   def test_rspec
-    out, err, status = run_suite(SPEC, "begin; require 'rspec/core'; rescue LoadError; abort 'no rspec'; end; exit RSpec::Core::Runner.run([ARGV[0]])")
+    out, err, status = run_suite(SPEC, RSPEC)
     skip 'the gem rspec is not installed' if err.include?('no rspec')
     assert_match(/^6 examples, 2 failures$/, out, err)
     assert_match(/left behind:\n\s+fiber #<Fiber stray:/, out)
     assert_equal ['polyphony: in timed fails the order of fibers came from seed 77; POLYPHONY_SEED=77 repeats it'],
                  err.lines(chomp: true).grep(/polyphony:/)
     assert_equal 1, status.exitstatus
+  end
+
+  # What they say of a client that takes its time.
+  GUIDE = Polyphony::DocBlock.in(File.read(File.join(POLYPHONY_ROOT, 'docs/guide/testing.md')), 'docs/guide/testing.md').to_h do |block|
+    [block.code[%r{\Arequire 'polyphony/testing/(\w+)'}, 1], "class Client; def fetch = (sleep(3600) && nil); end\n#{block.code}"]
+  end
+
+  def test_the_guide_on_minitest
+    out, err, = run_suite("require 'minitest/autorun'\n#{GUIDE.fetch('minitest')}", 'load ARGV.shift')
+    assert_match(/^1 runs, 1 assertions, 0 failures, 0 errors, 0 skips$/, out, err)
+  end
+
+  def test_the_guide_on_rspec
+    out, err, = run_suite(GUIDE.fetch('rspec'), RSPEC)
+    skip 'the gem rspec is not installed' if err.include?('no rspec')
+    assert_match(/^1 example, 0 failures$/, out, err)
   end
 
   def test_unknown_settings_are_refused

@@ -53,6 +53,26 @@ class TestLeaks < Polyphony::TestCase
     assert_match(/\Aerror that nobody waited for: IOError: unheard \(.*test_leaks/, left.first)
   end
 
+  def test_an_error_that_was_told_and_not_read_is_found
+    left = found do
+      2.times { |i| spin(:told) { i.zero? ? :fine : raise(IOError, 'unread') }.monitor(Fiber.current) }
+      snooze
+    end
+    assert_equal 1, left.size
+    assert_match(/\Aerror that nobody waited for: IOError: unread \(.*test_leaks/, left.first)
+    assert_empty Fiber.current.monitor_mailbox.shift_all # the next test would find it
+  end
+
+  def test_an_error_that_was_told_before_is_not_found_again
+    Fiber.current.monitor_mailbox << [Fiber.current, IOError.new('before')]
+    assert_empty(found { snooze })
+    assert_equal 1, Fiber.current.monitor_mailbox.shift_all.size
+    assert_empty(found do
+      spin { raise IOError, 'read' }.monitor(Fiber.current)
+      Fiber.current.monitor_mailbox.shift
+    end)
+  end
+
   def test_what_is_left_is_raised
     error = assert_raises(Leaks::Left) { Polyphony::Testing.no_leaks { spin { suspend } } }
     assert_equal 1, error.found.size

@@ -304,6 +304,18 @@ class TestVirtualClock < Polyphony::TestCase
     assert_equal :value, virtual { :value }
   end
 
+  def test_time_adds_up_to_the_nanosecond
+    virtual do |clock|
+      30.times { sleep 0.3 }
+      assert_equal 9.0, clock.elapsed
+      ticks = 0
+      ticker = spin { every(0.7) { ticks += 1 } }
+      30.times { |i| assert_equal ((i + 1) * 12_601 + 90) / 10.0, clock.advance(1260.1) }
+      ticker.stop
+      assert_equal 54_004, ticks
+    end
+  end
+
   def test_advance_lets_everything_happen_that_is_due
     events = []
     virtual do |clock|

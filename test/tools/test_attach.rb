@@ -78,6 +78,35 @@ class TestAttach < Polyphony::TestCase
   end
 
   # Nothing is evaluated, and nobody is disturbed.
+  def test_what_killed_programs_have_left_is_taken_away
+    left, alive = [1_000_001, 1_000_002].map { |number| socket_of("#{Process.pid}#{number}") }
+    Polyphony.const_get(:Attach).const_get(:Place).prepare
+    UNIXServer.new(left).close
+    track(UNIXServer.new(alive))
+    [left, alive].each { |path| File.utime(Time.now - 100, Time.now - 100, path) }
+    program { |pid| assert_predicate command('tree', pid).last, :success? }
+    refute File.exist?(left)
+    assert File.exist?(alive)
+  ensure
+    [left, alive].each { |path| File.unlink(path) if path && File.exist?(path) }
+  end
+
+  def test_a_program_with_odd_names_can_be_looked_at
+    odd = 'class Odd; def to_s = raise("no \xff"); end; [Odd.new, "\xff\xfe".b, "wide".encode("UTF-16LE")].each { |tag| spin(tag) { suspend } }'
+    program(PROGRAM.sub("puts 'ready'") { "#{odd}\nputs 'ready'" }) do |pid|
+      out, err, status = command('tree', pid)
+      assert_predicate status, :success?, err
+      assert_match(/cannot be shown \(RuntimeError\)/, out)
+      UNIXSocket.open(socket_of(pid)) do |socket|
+        ask = ->(question) { socket.puts(JSON.generate(question)); JSON.parse(socket.gets) }
+        ids = ask.({ do: 'tree' })['threads'].flat_map { |thread| thread['fibers'] }.flat_map { |fiber| fiber['children'] }.map { |fiber| fiber['id'] }
+        assert_equal 5, ids.size
+        ids.each { |id| assert_includes ask.({ do: 'backtrace', id: id }), 'backtrace' }
+        ids.each { |id| assert_equal true, ask.({ do: 'cancel', id: id })['cancelled'] }
+      end
+    end
+  end
+
   def test_questions_that_make_no_sense
     program do |pid|
       command('tree', pid)
@@ -94,7 +123,7 @@ class TestAttach < Polyphony::TestCase
 
   def test_a_program_that_computes_is_seen_as_it_is
     program("require 'polyphony'\n$stdout.sync = true\nspin(:waiter) { sleep 600 }\nsnooze\nputs 'ready'\nloop { 1 + 1 }\n") do |pid|
-      out, err, = command('tree', pid)
+      out, err, = command('tree', '--wait', patient(50), pid, timeout: 55)
       assert_match(/in -e:6:in/, out, err)
       assert_match(/waiter:.* waits for time to pass/, out)
     end

@@ -46,6 +46,19 @@ class TestTrace < Polyphony::TestCase
     assert_equal :running, own.last.state
   end
 
+  # By the short way, on which nothing is looked at but the queue.
+  def test_every_turn_is_seen
+    trace = Polyphony.trace do
+      %i[one two].each { |tag| spin(tag) { 50.times { snooze } } }
+      Fiber.current.await_all_children
+    end
+    %w[one two].each do |tag|
+      own = slices(trace, tag).sort_by(&:from)
+      assert_equal %i[runnable running] * 51, own.map(&:state)
+      own.each_cons(2) { |one, two| assert_equal one.to, two.from }
+    end
+  end
+
   def test_at_most_one_fiber_of_a_thread_runs
     trace = Polyphony.trace { 5.times.map { |n| spin { 10.times { sleep 0.0001 * n } } }.each(&:await) }
     running = trace.slices.select { |slice| slice.state == :running }.sort_by(&:from)
@@ -151,6 +164,33 @@ class TestTrace < Polyphony::TestCase
     assert(trace.fibers.last(100).all?(&:tag))
   end
 
+  # Waits for something that only a list of its own knows, which nobody has afterwards.
+  def wait_in_a_list(reason)
+    list = Polyphony::WaitList.new(nil, reason)
+    fiber = spin { list.park }
+    snooze
+    list.wake
+    fiber.await
+  end
+
+  # They were strings of who was waited for, and gone with it.
+  def test_reasons_outlive_whoever_gave_them
+    heavy
+    trace = Polyphony.trace do
+      200.times { |i| wait_in_a_list("the reason number #{i}, which is rather long") }
+      GC.start
+      Array.new(5000) { |i| 'x' * (30 + i % 50) }
+    end
+    assert_equal 200, trace.slices.map(&:reason).uniq.grep(/\Athe reason number \d+, which is rather long\z/).size
+  end
+
+  def test_reasons_take_no_more_room_than_is_bearable
+    heavy
+    reasons = Polyphony.trace { 17_000.times { |i| wait_in_a_list("reason #{i}"); GC.start if i == 16_500 } }.slices.map(&:reason)
+    assert_equal [true, true], ['reason 0', 'something'].map { |reason| reasons.include?(reason) }
+    assert_equal [true], Polyphony.trace { wait_in_a_list('reason 1') }.slices.map(&:reason).grep('reason 1').map { true }
+  end
+
   def test_the_format_of_perfetto
     trace = Polyphony.trace { spin(:"a \"quoted\" </script>") { sleep 0.001 }.await }
     events = JSON.parse(trace.to_json)['traceEvents']
@@ -248,6 +288,7 @@ class TestTrace < Polyphony::TestCase
       assert_equal %(["one"]\n), out
       assert_match(/worker/, File.read("#{folder}/a.html"))
       out, err, status = run.call('trace', '--events', '2000', '-o', "#{folder}/b.json", "#{folder}/script.rb", '-o', 'mine.html')
+      assert_equal ['main #1'], names("#{folder}/b.json").grep_v(/worker|events|at_exit/)
       assert_predicate status, :success?, err
       assert_equal %(["-o", "mine.html"]\n), out
       assert_equal 2048, JSON.parse(File.read("#{folder}/b.json"))['otherData']['events_kept_at_most']

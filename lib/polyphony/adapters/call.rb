@@ -78,6 +78,13 @@ module Polyphony
         wait unless @finished
       end
 
+      # Has a call that is in a fiber end, where it waits, or never begin.
+      # @return [void]
+      def cancel
+        withdraw
+        @scope&.cancel
+      end
+
       # Ends a call that is in a fiber, where it waits.
       # @return [self]
       def stop

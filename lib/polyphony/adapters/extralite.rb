@@ -114,15 +114,17 @@ module Polyphony
           guard(::Extralite::Query, Query, %i[columns each execute << batch_execute batch_query next to_a bind reset eof?])
           SQLiteLink.guard_preparing(Iterator, :initialize)
           guard(::Extralite::Iterator, Iterator, %i[each next to_a])
+          SQLiteConnection.inherit_none(::Extralite::Database, ::Extralite::Query)
           { ::Extralite::Database => Database, ::Extralite::Query => Query, ::Extralite::Iterator => Iterator }
             .each { |klass, mod| klass.prepend mod }
         end
 
         private
 
-        # The two gems may share a SQLite.
+        # The two gems may share a SQLite, and what was closed lives on there while it has statements.
         def unused?
-          classes = [::Extralite::Database, (::SQLite3::Database if defined?(::SQLite3::Database))].compact
+          classes = [::Extralite::Database, ::Extralite::Query]
+          classes.push(::SQLite3::Database, ::SQLite3::Statement) if defined?(::SQLite3::Database)
           classes.none? { |klass| ObjectSpace.each_object(klass).any? }
         end
 

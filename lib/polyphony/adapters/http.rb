@@ -5,30 +5,30 @@ require 'http'
 
 module Polyphony
   module Adapters
-    # The gem http lets other fibers run by itself. But when the reading of a body is stopped, a persistent client refuses the next
-    # request with a StateError, and without one the socket is left to the garbage collector. Here the connection is closed at once.
+    # The gem http lets other fibers run by itself. But when the reading of a body is stopped, or ended by a limit, a persistent client refuses
+    # the next request with a StateError, and without one the socket is left to the garbage collector. Here the connection is closed at once.
     module HTTP
       # @!visibility private
       def readpartial(*)
-        __closing_when_stopped { super }
+        __closing_when_broken_off { super }
       end
 
       # @!visibility private
       def read_headers!
-        __closing_when_stopped { super }
+        __closing_when_broken_off { super }
       end
 
       # @!visibility private
       def send_request(*)
-        __closing_when_stopped { super }
+        __closing_when_broken_off { super }
       end
 
       private
 
-      # What the gem expects are StandardErrors.
-      def __closing_when_stopped
+      # Whatever was raised: what follows would be in the middle of an answer. A request that the gem refuses was not begun.
+      def __closing_when_broken_off
         yield
-      rescue ::StandardError
+      rescue ::HTTP::StateError
         raise
       rescue ::Exception # rubocop:disable Lint/RescueException -- raised again
         close

@@ -9,8 +9,9 @@ module Polyphony
     # one on the connection gets its own rows. Decision 068.
     #
     # Whoever includes it has +__kill(side)+, which asks the server by another connection to end what this one is doing;
-    # +__settle(call)+, which reads what is left; +__cut(call)+, which breaks the connection off so that the call ends; +__throw_away+,
-    # which closes it; +__lost?(error)+; +__answers_left?+; and a class method +__polyphony_errors+.
+    # +__settle(call)+, which reads what is left; +__break(call)+, which breaks the connection off so that the call will end, and
+    # +__cut(call)+, which also waits for that; +__throw_away+, which closes it; +__lost?(error)+; +__answers_left?+; and a class
+    # method +__polyphony_errors+.
     # @api private
     module MySQL
       # Absorbs a KILL QUERY that came when the statement had just ended: it hits the next one.
@@ -35,9 +36,10 @@ module Polyphony
         # @return [Numeric] seconds in which a statement that was broken off must have ended, or its connection is closed
         attr_accessor :patience
 
-        # Keeps in mind, weakly, what must be left alone in forked children.
+        # Keeps in mind, weakly, what must be left alone in forked children. Each under itself: with one value under many keys Ruby 3.1
+        # breaks the map when memory is compacted (test/gc/test_gc_weak_maps.rb).
         def remember(connection)
-          @connections[connection] = true
+          @connections[connection] = connection
         end
 
         # Two processes that talk on one connection would get each other's answers, and a farewell of the one ends it for the other.
@@ -106,8 +108,13 @@ module Polyphony
           __cut(call) unless in_order
         end
       ensure
-        # It has not ended if the whole program does.
-        __throw_away if !in_order && call.finished?
+        __give_up(call) unless in_order
+      end
+
+      # It has not ended if the whole program does, or if another thread raises something even here. Then it ends soon, and so does what
+      # comes next on this connection.
+      def __give_up(call)
+        call.finished? ? __throw_away : __break(call)
       end
 
       # Whether the server has something to say yet.

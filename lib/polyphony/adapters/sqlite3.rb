@@ -108,6 +108,12 @@ module Polyphony
         PAGES = 64
         private_constant :PAGES
 
+        # As stock. SQLite calls our handlers while the backup goes on, so the connections must not be collected before it.
+        def initialize(destination, destination_name, source, source_name)
+          super
+          @__polyphony_databases = [destination, source]
+        end
+
         # As stock, a few pages at a time.
         # @return [Integer] a code of SQLite's
         def step(pages)
@@ -138,6 +144,7 @@ module Polyphony
           Statement.send(:private, preparing)
           SQLiteLink.guard(Statement, :step)
           SQLiteLink.guard_tidying(Statement, :reset!, :close)
+          SQLiteConnection.inherit_none(database, statement)
           database.prepend Database
           statement.prepend Statement
           ::SQLite3::Backup.prepend Backup if defined?(::SQLite3::Backup)

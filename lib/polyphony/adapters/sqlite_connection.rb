@@ -20,6 +20,11 @@ module Polyphony
     #   The same for those whose first argument is what the object belongs to.
     # @!method self.guard_tidying(mod, *names)
     #   The same for those that end a statement.
+    # @!method self.disown
+    #   In a forked child.
+    #   @return [Boolean] whether there are connections that are left to the parent
+    # @!method self.empty(object)
+    #   Makes a closed one of a database or statement that is left to the parent.
     # @!method use
     #   @yield while no other fiber uses the connection
     # @!method close
@@ -39,6 +44,21 @@ module Polyphony
       # and in a program of many fibers somebody always has it locked.
       BUSY_TIMEOUT = 5
 
+      # A forked child leaves its parent's connections and their statements alone: see ext/polyphony/sqlite_fork.c. Nothing may be collected
+      # before that is done.
+      # @api private
+      module Fork
+        def _fork
+          disabled = ::GC.disable
+          pid = super
+          SQLiteConnection.disown if pid.zero?
+          pid
+        ensure
+          ::GC.enable unless disabled
+        end
+      end
+
+      @kinds = []
       @files = {} # path => WeakRef of a WaitList
       @lock = ::Thread::Mutex.new
 
@@ -55,6 +75,19 @@ module Polyphony
         rescue ::StandardError => e
           warn_once(name, "#{name}: statements of SQLite stop all fibers, because it could not load an extension: #{e.message} (#{e.class})")
           nil
+        end
+
+        # @param kinds [Array<Class>] of a gem's objects that belong to a connection
+        def inherit_none(*kinds)
+          ::Process.singleton_class.prepend Fork if @kinds.empty?
+          @kinds.concat(kinds)
+        end
+
+        # In a forked child.
+        def disown
+          return unless SQLiteLink.disown
+
+          @kinds.each { |kind| ::ObjectSpace.each_object(kind) { |object| SQLiteLink.empty(object) } }
         end
 
         # @return [WaitList, nil] of those who wait for the file

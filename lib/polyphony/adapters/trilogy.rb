@@ -162,6 +162,10 @@ module Polyphony
       end
 
       # trilogy shuts the connection down when it is interrupted.
+      def __break(call)
+        call.cancel
+      end
+
       def __cut(call)
         call.stop
       end

@@ -265,7 +265,7 @@ module Polyphony
 
         require 'rubygems' # whoever calls may do without
         locked = File.read(path).scan(/^    ([\w.-]+) \(([^)\s]+)\)$/).to_h
-        bad = CLASHES.select { |name, (versions, *)| locked[name] && clash?(locked[name], versions) }
+        bad = CLASHES.select { |name, clash| locked[name] && clash?(locked[name], clash.first) }
         bad.each { |name, (_, what, mend)| note("#{name} #{locked[name]}", :warn, what, mend) }
         note('Gemfile.lock', :ok, "#{locked.size} gems, #{bad.empty? ? 'none is' : "#{bad.size} are"} known to clash")
       end

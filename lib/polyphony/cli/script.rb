@@ -126,6 +126,7 @@ module Polyphony
         script.resume
       ensure
         first.setup_main_fiber
+        first.tag = :at_exit # in a trace there would be two mains
         script.attach_all_children_to(first)
       end
     end

@@ -132,6 +132,7 @@ module Polyphony
           add(:tls, certificate(it))
         end
         opts.on('--proxy-protocol', 'connections begin with a line of the PROXY protocol') { set(:proxy_protocol, true) }
+        opts.on('--[no-]early-hints', 'rack.early_hints sends 103 to HTTP/1.1, too; without this: to HTTP/2') { |it| set(:early_hints, it) }
         opts.on('--backlog N', Integer, 'connections that may wait to be accepted') { |it| set(:backlog, it) }
         opts.on('--limit NAME=VALUE', 'what a client may cost; see --limits') { |it| limit(it) }
       end

@@ -38,7 +38,7 @@ module Polyphony
           options.banner = "usage: polyphony top PID [options]\n\n" \
                            "The fibers of a running program, live. Keys: #{KEYS}\n\n"
           options.on('--every SECONDS', Float, 'how often to look; 1 if not said') { |seconds| @every = [seconds, 0.05].max }
-          options.on('--wait SECONDS', Float, 'how long to wait for the first answer; 5 if not said') { |seconds| @wait = seconds }
+          options.on('--wait SECONDS', Float, 'how long to wait for the first answer; 15 if not said') { |seconds| @wait = seconds }
           options.on('--json', 'one look as JSON, without a terminal') { @as = 'tree' }
           options.on('--html', 'one look as a page for the browser') { @as = 'html' }
           options.on('-h', '--help', 'this text') { @help = true }
@@ -84,9 +84,11 @@ module Polyphony
 
       # --- what there is ------------------------------------------------------------------------
 
+      # A picture of many thousand fibers takes the program a while: it has at least four fifths of its time for itself.
       def look
-        @next = now + @every
+        began = now
         @tree = @client.ask('tree')
+        @next = now + [@every, (now - began) * 4].max
         @looked, @passed = now, @looked && (now - @looked)
         @all = []
         @tree[:threads].each { |thread| rows_of(thread) }

@@ -11,7 +11,7 @@ module Polyphony
       # @param words [Array<String>] behind +tree+
       def initialize(words, out: $stdout, err: $stderr)
         @as = 'text'
-        @wait = 5
+        @wait = 15
         super
       end
 
@@ -33,7 +33,7 @@ module Polyphony
           options.banner = banner
           options.on('--json', 'as JSON') { @as = 'tree' }
           options.on('--html', 'as a page for the browser, which needs no other file') { @as = 'html' }
-          options.on('--wait SECONDS', Float, 'how long to wait for an answer; 5 if not said') { |seconds| @wait = seconds }
+          options.on('--wait SECONDS', Float, 'how long to wait for an answer; 15 if not said') { |seconds| @wait = seconds }
           options.on('-h', '--help', 'this text') { @help = true }
         end
       end

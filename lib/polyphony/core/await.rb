@@ -124,7 +124,7 @@ module Polyphony
       # Their errors have been reported through the first one, or are of the same making. What else
       # comes meanwhile is raised, also if it comes together with the end of a fiber.
       def end_all(fibers)
-        fibers.each(&:terminate)
+        fibers.each(&:__end)
         fibers.each do |fiber|
           fiber.await
         rescue Exception => e # rubocop:disable Lint/RescueException

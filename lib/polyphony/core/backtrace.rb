@@ -60,12 +60,26 @@ module Polyphony
     # @return [Array<String>] lines of a backtrace, without the library's own
     def caller
       lines = []
+      __each_caller { |own| lines.concat(own) }
+      lines
+    end
+
+    # The first line of that, without making the others.
+    # @!visibility private
+    # @return [String, nil]
+    def __origin
+      __each_caller { |own| return own.first unless own.empty? }
+      nil
+    end
+
+    # @!visibility private
+    # @yield [Array<String>] lines of each: of the fiber, then of its parents
+    def __each_caller
       fiber = self
       while fiber
-        lines.concat(fiber.__caller || Backtrace.lines(fiber.__spawn_frames))
+        yield fiber.__caller || Backtrace.lines(fiber.__spawn_frames)
         fiber = fiber.parent || fiber.__former_parent
       end
-      lines
     end
 
     # Says where the fiber was spun instead of what the library noted.

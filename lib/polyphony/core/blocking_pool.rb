@@ -88,9 +88,26 @@ module Polyphony
     end
   end
 
-  @blocking_pool = BlockingPool.new
+  # The pool that all share: what is set there holds for the threads in C, too, which look up names and do what the driver
+  # cannot do with files.
+  # @api private
+  module ForAllThreads
+    def cap=(cap)
+      super
+      Polyphony.__limit_threads(@cap, @idle_time)
+    end
+
+    def idle_time=(seconds)
+      super
+      Polyphony.__limit_threads(@cap, @idle_time)
+    end
+  end
+  private_constant :ForAllThreads
+
+  @blocking_pool = BlockingPool.new.extend(ForAllThreads)
 
   class << self
+    # Its +cap+ and +idle_time+ hold for the threads in C, too: at most +cap+ look up names, and as many work on files.
     # @return [BlockingPool] the one that all share
     attr_reader :blocking_pool
 

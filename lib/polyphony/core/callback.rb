@@ -42,7 +42,7 @@ module Polyphony
       @source = source.respond_to?(:readpartial) ? -> { source.readpartial(maxlen) } : source
       @feed = feed
       @at_end = at_end
-      @events = Queue.new(capacity)
+      @events = Queue.new(capacity).__for_ourselves
       @pumping = Mutex.new
       @ended = false
     end

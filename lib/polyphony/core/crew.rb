@@ -5,26 +5,34 @@ module Polyphony
   # threads. One that is more than were needed at once within the idle time ends.
   # @api private
   class Crew
-    # @return [Integer, nil] how many threads there may be; nil: any number
-    attr_accessor :most
-
     # What a thread finds among its jobs when there are more threads than were needed.
     LEAVE = ::Object.new.freeze
     private_constant :LEAVE
 
-    # @param most [Integer, nil] see #most
+    # @param most [Integer, nil] how many threads there may be; nil: any number
     # @param idle_time [Numeric, nil] seconds; nil: threads stay
     def initialize(most, idle_time = nil)
       @most = most
       @idle_time = idle_time
-      @jobs = Queue.new.__serve(self, 'a job for a thread pool')
+      @jobs = Queue.new.__serve(self, 'a job for a thread pool').__be_sparing
       @unfinished = {}.compare_by_identity
       @threads = {}.compare_by_identity
       @lock = ::Thread::Mutex.new # while threads come and go
       @sooner = ::Thread::ConditionVariable.new
-      @gone = Queue.new # closed when the last thread has left
+      @gone = Queue.new.__for_ourselves # closed when the last thread has left
       @largest = @done = @leaving = 0
       @needed = @needed_before = 0 # how many jobs there were at once, in this idle time and in the one before
+    end
+
+    # @param most [Integer, nil] from now on. Threads beyond leave as soon as they have ended what they do; jobs that wait get the
+    #   threads that there may be more.
+    # @raise [ThreadError] if there is no thread and none can be started
+    def most=(most)
+      @lock.synchronize do
+        @most = most
+        dismiss(@threads.size - @leaving - most) if most
+      end
+      start if @threads.size < wanted && !@jobs.closed?
     end
 
     # @param seconds [Numeric, nil] from now on
@@ -93,7 +101,7 @@ module Polyphony
     def start
       @lock.synchronize do
         while @threads.size < wanted
-          @threads[::Thread.new { work }] = true
+          @threads[Telemetry.apart { ::Thread.new { work } }] = true
           Roster.enter(self, @idle_time ? :blocking_pools : :thread_pools)
           @largest = @threads.size if @threads.size > @largest
         end
@@ -156,7 +164,7 @@ module Polyphony
       until @threads.empty? || @jobs.closed? || @idle_time.nil?
         due = Clock.real + @idle_time # a helper waits as in stock Ruby, also where a test has stopped the clock
         @sooner.wait(@lock, @idle_time)
-        dismiss if Clock.real >= due
+        dismiss_idle if Clock.real >= due
       end
     ensure
       @overseer = nil
@@ -164,13 +172,18 @@ module Polyphony
 
     # The queue wakes threads in turn, so that each would have something to do now and then: what counts is how many were
     # needed at once.
-    def dismiss
+    def dismiss_idle
       kept = [@needed, @needed_before].max
       @needed_before = @needed
       @needed = @unfinished.size
-      (@threads.size - @leaving - kept).times do
+      dismiss(@threads.size - @leaving - kept)
+    end
+
+    # The next ones that look for a job leave. Under the lock.
+    def dismiss(count)
+      count.times do
         @leaving += 1
-        @jobs << LEAVE
+        @jobs.unshift(LEAVE)
       end
     rescue ClosedQueueError
       nil # they all leave

@@ -34,7 +34,7 @@ class Fiber
   #   @return [Object] of a fiber that has ended: value or exception
 
   # @!method switches
-  #   @return [Integer] how often it was switched to, its start included
+  #   @return [Integer] how often it had its turn, its start included: it was switched to, or went on after a wait
 
   # @!method tag
   #   @return [Object] a name for your own use, shown by inspect

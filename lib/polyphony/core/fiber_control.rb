@@ -39,6 +39,12 @@ module Polyphony
     end
 
     # @!visibility private
+    # Terminates it for good: a restart that comes while it ends has no effect.
+    def __end(graceful: false)
+      __doom.terminate(graceful: graceful)
+    end
+
+    # @!visibility private
     # Whether the program ends with it.
     def __program?
       main? && thread == Thread.main

@@ -7,13 +7,22 @@ module Polyphony
     # @!visibility private
     def _fork
       pid = super
-      Polyphony.__after_fork__ if pid.zero?
+      ProcessFork.renew if pid.zero?
       pid
     end
 
     # Ruby forks here without calling _fork.
     def daemon(...)
       super.tap { Polyphony.__after_fork__ }
+    end
+
+    # What is raised here would be raised by fork, in the child: whoever rescues it there would go on in the parent's place.
+    # @!visibility private
+    def self.renew
+      Polyphony.__after_fork__
+    rescue SystemCallError, NoMemoryError, RuntimeError => e
+      $stderr.write_nonblock("polyphony: a forked child ends, for it cannot wait for anything: #{e.message}\n", exception: false)
+      exit!(1)
     end
   end
 

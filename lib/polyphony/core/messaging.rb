@@ -13,7 +13,7 @@ module Polyphony
         message = receive
         break if message.nil? && mailbox.closed? && mailbox.empty?
 
-        yield message
+        Telemetry.on? ? Telemetry.continue { yield message } : yield(message)
       end
     end
 

@@ -124,9 +124,8 @@ module Polyphony
     # Runs a task in a worker and waits for it while other fibers run. If the wait is ended, by a time limit or a stop, it
     # ends at once, and so does the task: one that has not begun does not begin, one that waits is ended there,
     # one that computes is interrupted; if it does not come to its end in time (+grace+), its worker is killed.
-    # @param task [Symbol, Object] the name of a block of the pool; or an object that responds to call; or any other, followed
-    #   by the name of a method
-    # @param args [Array] that can be sent
+    # @param task [Array] the name of a block of the pool; or an object that responds to call; or any other, followed
+    #   by the name of a method. Then arguments, that can be sent
     # @param options [Hash] keyword arguments
     # @yield [Object] what the task reports with ProcessPool.progress
     # @return [Object] what the task returns

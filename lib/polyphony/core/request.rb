@@ -29,19 +29,6 @@ module Polyphony
     class Timeout < Unanswered
     end
 
-    # Keeps the signal of an answer that comes, from another thread, just before the asker waits.
-    class Answered < Event
-      # @return [Request]
-      attr_reader :owner
-
-      # @param request [Request]
-      def initialize(request)
-        super()
-        @owner = request
-      end
-    end
-    private_constant :Answered
-
     # @return [Object] what is asked
     attr_reader :message
     # @return [Fiber] who asks
@@ -56,7 +43,7 @@ module Polyphony
       @sender = Fiber.current
       @since = Clock.now
       @outcomes = [] # the first counts
-      @answered = Answered.new(self)
+      @answered = Event.new.__serve(self, 'an answer') # keeps one that comes, from another thread, just before the asker waits
     end
 
     # Answers. The first answer counts.

@@ -28,7 +28,7 @@ module Polyphony
 
       fiber = @fiber.spin(tag, &block)
       @wards.add(fiber)
-      fiber.terminate unless @limit.active?
+      fiber.__end unless @limit.active?
       fiber
     end
 
@@ -89,7 +89,7 @@ module Polyphony
 
     def finish(error)
       @wards.finish(error) do
-        @wards.running.reverse_each(&:terminate)
+        @wards.running.reverse_each(&:__end)
         @wards.park until @wards.empty?
       end
     ensure

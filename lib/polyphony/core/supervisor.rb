@@ -264,7 +264,7 @@ module Polyphony
     # A clean-up that takes longer than it may is interrupted, at whatever it waits for.
     def end_fiber(fiber)
       @waiting = true
-      fiber.terminate(graceful: !@grace.nil?)
+      fiber.__end(graceful: !@grace.nil?)
       fiber.terminate until @wards.ended_within?(fiber, @grace)
     ensure
       @waiting = false

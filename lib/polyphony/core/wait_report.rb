@@ -44,7 +44,7 @@ module Polyphony
       def data(fiber)
         reason, subject, since = fiber.__wait
         now = Clock.now
-        { id: fiber.__timeline.first, fiber: title(fiber), tag: fiber.tag && title_of_tag(fiber.tag), reason: reason || 'being scheduled',
+        { id: fiber.__timeline.first, fiber: title(fiber), tag: title_of_tag(fiber.tag), reason: reason || 'being scheduled',
           waits_for: describe(reason || 'being scheduled', subject), seconds: since && (now - since).round(3),
           held_by: holders(subject).map { |holder, held| { fiber: title(holder), seconds: held && (now - held).round(3) } },
           spun_at: origin(fiber)&.delete_prefix(', spun at ') }
@@ -58,9 +58,31 @@ module Polyphony
 
       # A fiber without its state: the one that polls would be called running.
       def title(object)
-        object.inspect.sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
+        utf8(object.inspect).sub(/\A(#<Fiber.*) \(\w+\)>\z/m, '\1>')
       rescue ::StandardError => e
         "one that cannot be shown (#{e.class})"
+      end
+
+      # @return [String, nil] file and line
+      def spun_at(fiber)
+        fiber.__origin&.then { |line| utf8(line)[/\A.*?:\d+/] }
+      end
+
+      # Anything may be a tag.
+      # @return [String, nil]
+      def title_of_tag(tag)
+        utf8(tag.to_s) unless nil.equal?(tag)
+      rescue ::StandardError
+        nil
+      end
+
+      # Tags, paths and what inspect returns may be in any encoding, and must go together, and into JSON.
+      # @param text [String]
+      def utf8(text)
+        return text if text.encoding == Encoding::UTF_8 && text.valid_encoding?
+        return text.dup.force_encoding(Encoding::UTF_8).scrub('?') if [Encoding::UTF_8, Encoding::BINARY, Encoding::US_ASCII].include?(text.encoding)
+
+        text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace, replace: '?')
       end
 
       private
@@ -71,23 +93,18 @@ module Polyphony
         when Queue then subject.__owner || subject.owner || subject
         when ThreadLife then subject.instance_variable_get(:@thread)
         when StockLocks::Waiters then subject.lock
-        when WaitList, Event then (subject.owner if subject.respond_to?(:owner)) || subject
+        when Event then subject.__owner || subject
+        when WaitList then subject.owner || subject
         else subject
         end
-      end
-
-      def title_of_tag(tag)
-        tag.to_s
-      rescue ::StandardError
-        nil # anything may be a tag
       end
 
       # What Fiber.map spins stands in the loop over its elements, which may be anybody's: its block tells more.
       def origin(fiber)
         return if fiber.respond_to?(:__block) && fiber.__block&.source_location&.first&.start_with?(Backtrace::DIR)
 
-        line = fiber.caller&.first
-        line && ", spun at #{line[/\A.*?:\d+/]}"
+        place = spun_at(fiber)
+        place && ", spun at #{place}"
       end
     end
   end

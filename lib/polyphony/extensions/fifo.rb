@@ -47,7 +47,7 @@ module Polyphony
       end
 
       # IO.readlines
-      def readlines(path, *args, chomp: false, **options)
+      def readlines(path, *args, chomp: false, **options) # steep:ignore MethodParameterMismatch
         ::File.open(path, **options) { |file| file.readlines(*args, chomp: chomp) }
       end
 

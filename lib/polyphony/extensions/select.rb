@@ -4,11 +4,12 @@ module Polyphony
   # IO.select as stock, while other fibers run. Bytes that a cancelled read had taken already count as
   # readable, and an IO that another fiber closes ends it with IOError.
   module SelectExtensions
-    # @param readables [Array<#to_io>, nil]
-    # @param writables [Array<#to_io>, nil]
-    # @param exceptables [Array<#to_io>, nil]
-    # @param timeout [Numeric, nil] seconds
-    # @return [Array(Array, Array, Array), nil] what is ready; nil when the time is over
+    # @overload select(readables, writables = nil, exceptables = nil, timeout = nil)
+    #   @param readables [Array<#to_io>, nil]
+    #   @param writables [Array<#to_io>, nil]
+    #   @param exceptables [Array<#to_io>, nil]
+    #   @param timeout [Numeric, nil] seconds
+    #   @return [Array(Array, Array, Array), nil] what is ready; nil when the time is over
     def select(*args)
       return super unless Thread.__polyphony_may_wait?
 

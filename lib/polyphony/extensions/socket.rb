@@ -121,6 +121,6 @@ module Polyphony
     [::Socket, ::TCPServer, ::UNIXServer].each { |socket| socket.include Listener }
 
     # For SO_LINGER: off.
-    ::Socket::ZERO_LINGER = [0, 0].pack('ii').freeze
+    ::Socket.const_set(:ZERO_LINGER, [0, 0].pack('ii').freeze)
   end
 end

@@ -12,8 +12,7 @@ module Polyphony
 
     # What is raised in a block whose limit is over, unless a class was given. Not a StandardError, so
     # that a plain +rescue+ does not swallow it; outside the block it is a Timeout::Error.
-    class Expired < (defined?(::Timeout::ExitException) ? ::Timeout::ExitException : ::Exception)
-    end
+    Expired = Class.new(defined?(::Timeout::ExitException) ? ::Timeout::ExitException : ::Exception)
 
     # Runs the block for at most that long. As stock, except that other fibers run meanwhile. A block
     # that waits is ended where it waits, one that computes in the middle of it.

@@ -121,6 +121,7 @@ module Polyphony
         add(line, 'referer', @mask.url(request['referer']))
         add(line, 'agent', request['user-agent'])
         add(line, 'id', request['x-request-id'])
+        Telemetry.ids.each { |name, value| add(line, name.to_s, value) } if Telemetry.on?
         line << '}'
       end
 

@@ -26,7 +26,7 @@ module Polyphony
         @log = launcher.log
         @systemd = launcher.systemd
         @handover = launcher.handover
-        @inbox = Queue.new
+        @inbox = Queue.new.__for_ourselves
         @workers = []
         @failures = Hash.new(0)
         @waiting = {}
@@ -130,7 +130,8 @@ module Polyphony
         @systemd.notify(stopping: 1, status: 'waiting for requests in progress')
         @log.info("#{why}: stopping #{count_text(@workers.size, 'worker')}, " \
                   "#{count_text(@scoreboard.total.running, 'request')} in progress")
-        @workers.each { |worker| worker.stop(drain_time) }
+        @launcher.sockets.leave
+        @workers.each { |worker| worker.stop(drain_time, last: true) }
       end
 
       def drain_time

@@ -59,6 +59,7 @@ module Polyphony
         metrics:         [nil, 'where Prometheus finds numbers: a path, or an address of its own'],
         health:          [nil, 'path that answers 200 while a process serves'],
         ready:           [nil, 'path that answers 200, and 503 while it is stopping'],
+        early_hints:     [:http2, 'who is sent 103 by rack.early_hints: :http2, true (HTTP/1.1, too) or false'],
         proxy_protocol:  [false, 'whether connections begin with a line of the PROXY protocol'],
         backlog:         [1024, 'connections that may wait to be accepted'],
         worker_timeout:  [60, 'seconds a worker may not tick before it is killed'],
@@ -190,6 +191,7 @@ module Polyphony
         %i[worker_timeout boot_timeout].each { |name| number(name, 0.1..) }
         number(:drain_delay, 0..)
         check_format
+        check_early_hints
         %i[preload proxy_protocol quiet verbose].each { |name| flag(name) }
         %i[health ready].each { |name| check_path(name) }
         check_metrics
@@ -240,6 +242,12 @@ module Polyphony
         return if %i[common combined json].include?(@access_format)
 
         raise ConfigError, "the access log has no format #{@access_format}: there are common, combined and json"
+      end
+
+      def check_early_hints
+        return if [:http2, true, false].include?(@early_hints)
+
+        raise ConfigError, "early_hints must be :http2, true or false, got #{@early_hints.inspect}"
       end
 
       def check_path(name)

@@ -37,7 +37,7 @@ module Polyphony
         @seen = @seen_at = nil
         @gone = false
         @app_data = nil
-        @given_away = false
+        @given_away = @disowned = false
         @guest = nil # its place in the lobby, if there is one
         @closed = false
         @peer, @peer_port = HTTP.__peer(socket)
@@ -77,6 +77,7 @@ module Polyphony
         @closed = true
         @guest&.leave
         return if @given_away
+        return @socket.close if @disowned
 
         (@transport || @socket).close
         forget_buffer
@@ -159,6 +160,14 @@ module Polyphony
       def __give_away
         __stay
         @given_away = true
+      end
+
+      # A forked child is about to end, through everything that was to be done at the end of this connection. It is the parent's:
+      # not a byte of ours may come between those of the parent, nor a good-bye that would hold for both.
+      # @!visibility private
+      def __disown
+        @disowned = true
+        @protocol&.__disown
       end
 
       # Waits in the lobby from here on, until the client says something.

@@ -77,7 +77,7 @@ module Polyphony
         if came == false
           return let_go if (@plain || !(told || @transport.pending?)) && @connection.__may_rest?
 
-          came = receive_later
+          came = told && !@plain ? receive_rest : receive_later
         end
         @idle = false
         came ? true : false
@@ -107,6 +107,12 @@ module Polyphony
       # @!visibility private
       def __emptied?
         @emptied
+      end
+
+      # See Connection#__disown.
+      # @!visibility private
+      def __disown
+        @broken = true
       end
 
       # --- for Request --------------------------------------------------------------------------
@@ -284,7 +290,9 @@ module Polyphony
       # @return [Boolean, nil] whether another request may follow; nil: when it comes
       def serve
         if @buffer.empty? then came = await_bytes or return came
-        else let_others
+        else
+          @idle = false # what has come is there already: #serve_shortly did not want it
+          let_others
         end
         head = @parser.head(@buffer) || rest_of_head or return false
         @deadline = nil
@@ -346,7 +354,7 @@ module Polyphony
       # --- heads --------------------------------------------------------------------------------
 
       # Who got less than was asked for has got all; of TLS that cannot be known. Whoever has sent a part of a record there, or
-      # one that is no data, is waited for in a fiber, so that his time is not renewed with each piece.
+      # one that is no data, is waited for in a fiber, so that his time is not renewed with each piece: see #receive_rest.
       # @return [Object] nil if the client is done; false if nothing is there
       def receive_at_once
         if @plain
@@ -368,6 +376,19 @@ module Polyphony
         return @transport.fill_later(@buffer, patience) unless @plain
 
         Polyphony.backend_recv_within(@socket, @buffer, Transport::FIRST_READ, -1, patience)
+      end
+
+      # Something has come, and it was not all of a record. With its first byte the time of a head has begun.
+      # @return [Object] nil if the client is done
+      def receive_rest
+        @deadline = Clock.now + @limits.header_time
+        came = @transport.fill(@buffer, @limits.header_time)
+        late if came == false
+        came
+      end
+
+      def late
+        raise TooSlow, "the head of a request took longer than #{@limits.header_time} s"
       end
 
       # Whoever waits needs no memory for what will come.
@@ -394,7 +415,7 @@ module Polyphony
         loop do
           left = deadline - Clock.now
           count = left.positive? && @transport.fill(@buffer, left)
-          raise TooSlow, "the head of a request took longer than #{@limits.header_time} s" if count == false
+          late if count == false
           return if count.nil?
 
           head = @parser.head(@buffer) and return head

@@ -2,8 +2,8 @@
 
 module Polyphony
   module HTTP
-    # HTTP/2 on a connection (RFC 9113). The connection's fiber reads; each request has a child fiber; what they
-    # answer is gathered and goes out together.
+    # HTTP/2 on a connection (RFC 9113). The connection's fiber reads; child fibers handle requests, each one at a time; what
+    # they answer is gathered and goes out together.
     #
     # The session (in C, on libnghttp2) knows the protocol and the limits and never waits; waiting is done here.
     class HTTP2
@@ -13,6 +13,9 @@ module Polyphony
       LINGER = 1
       # A writer that has nothing to do for so long ends.
       WRITER_PATIENCE = 1
+      # A fiber for requests that has nothing to do for so long ends, and so many may have nothing to do.
+      SPARE_PATIENCE = 1
+      SPARES = 2
       # How long a fault of a stream waits for being told: see #note.
       FAULT_DELAY = 0.1
       # Codes of RST_STREAM.
@@ -21,7 +24,7 @@ module Polyphony
       CANCEL = 8
       # Ends the reader's wait for bytes that are of no interest any more.
       class Enough < StandardError; end
-      private_constant :Enough, :PULL, :LINGER, :WRITER_PATIENCE, :FAULT_DELAY
+      private_constant :Enough, :PULL, :LINGER, :WRITER_PATIENCE, :SPARE_PATIENCE, :SPARES, :FAULT_DELAY
 
       # @param head [#[]] of a request of HTTP/1
       # @return [String, nil] what its field HTTP2-Settings says; nil if there is none, or it is wrong
@@ -56,9 +59,11 @@ module Polyphony
         @output = String.new(capacity: 4096, encoding: Encoding::BINARY)
         @session = Session.new(@limits.to_h)
         @streams = {}
+        @requests = []   # those that no fiber has begun with
+        @spares = WaitList.new(self, 'a request')
         @begun = 0
         @work = WaitList.new(self, 'something to write')
-        @writing = @writer_runs = @batch = @reading = @ended = false
+        @writing = @writer_runs = @batch = @waited = @reading = @ended = false
         take_over(upgrade) if upgrade
       end
 
@@ -66,6 +71,7 @@ module Polyphony
       def run
         @connection.__stay
         @fiber = Fiber.current
+        @storage = RUBY_VERSION < '3.2' ? @fiber.__storage : @fiber.storage # as its children have it, too
         converse
         abandon
         @transport.close
@@ -92,6 +98,12 @@ module Polyphony
       # @!visibility private
       def flush
         hand_over unless @batch || @writing || @ended || !@fiber || !@session.pending?
+      end
+
+      # See Connection#__disown.
+      # @!visibility private
+      def __disown
+        @ended = true
       end
 
       # @return [Integer, nil] changes with each request; nil while one is being handled
@@ -152,9 +164,20 @@ module Polyphony
         @batch = true
         start_upgraded if @upgraded
         dispatch(events) if events
-        snooze
+        serve_batch
       ensure
         @batch = false
+      end
+
+      # A fiber serves one request after the other until a handler waits. Then we come here, and others go on with the rest, all
+      # at once: handlers that begin together may end together, and their answers go out together.
+      def serve_batch
+        loop do
+          (@waited ? @requests.size : [@requests.size, 1].min).times { call_server }
+          snooze
+          @waited = !@streams.empty?
+          break if @requests.empty?
+        end
       end
 
       def dispatch(events)
@@ -212,7 +235,28 @@ module Polyphony
         @begun += 1
         @server.__streams += 1
         @streams[request.id] = request
-        @fiber.spin(:stream) { serve_stream(request) }
+        @requests << request
+        call_server unless @batch
+      end
+
+      # Has somebody take a request: a fiber that is there, or a new one.
+      def call_server
+        @spares.wake || @fiber.spin(:stream) { serve_streams }
+      end
+
+      # A fiber on which a handler has left something ends: the next request must not meet it.
+      def serve_streams
+        begin
+          while (request = @requests.shift)
+            serve_stream(request)
+            return unless Polyphony.__as_new?(@storage)
+          end
+        end while wait_for_request
+      end
+
+      # @return [Boolean] whether there may be one
+      def wait_for_request
+        !@ended && @spares.length < SPARES && @spares.park(SPARE_PATIENCE)
       end
 
       def serve_stream(request)
@@ -338,6 +382,7 @@ module Polyphony
         @session.close
         @streams.each_value(&:__wake)
         @work.wake_all(false)
+        @spares.wake_all(false)
       end
 
       # Says goodbye.

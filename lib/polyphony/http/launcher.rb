@@ -85,7 +85,7 @@ module Polyphony
       # @raise [ConfigError]
       def load_app
         app = @config.app || Config::DEFAULT_APP
-        app.respond_to?(:call) ? app : HandlerFile.load(app, multiprocess: @config.cluster?)
+        app.respond_to?(:call) ? app : HandlerFile.load(app, multiprocess: @config.cluster?, early_hints: @config.early_hints)
       rescue ::SystemExit => e
         said_good_bye(app, e)
       end

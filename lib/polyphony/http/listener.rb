@@ -47,6 +47,7 @@ module Polyphony
       # @raise [TLS::Error] for certificates that cannot be used
       def initialize(address, tls: nil, proxy: false, reuse_port: false, backlog: 1024, mode: nil, shared: false)
         @shared = shared
+        @last = false
         @short = nil
         @proxy = ProxyProtocol.trusted(proxy)
         @tls = tls_for(address, tls)
@@ -62,7 +63,7 @@ module Polyphony
       # @!visibility private
       attr_accessor :share
 
-      # @param log [Log] where it says what goes wrong
+      # @return [Log] where it says what goes wrong
       # @!visibility private
       attr_writer :log
 
@@ -83,11 +84,19 @@ module Polyphony
         raise unless @socket.closed?
       end
 
+      # Others accept no more, either: who waits in the kernel's queue waits for us.
+      # @return [nil]
+      # @!visibility private
+      def last_one
+        @last = true
+        nil
+      end
+
       # Accepts those that are there already, unless other processes can.
       # @yield [BasicSocket]
       # @!visibility private
       def accept_rest
-        return if @shared || @socket.closed?
+        return if (@shared && !@last) || @socket.closed?
 
         while (socket = accept_if_there) != :wait_readable
           yield socket

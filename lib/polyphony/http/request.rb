@@ -51,8 +51,7 @@ module Polyphony
       alias __head head
       remove_method :state, :on_finish, :body, :head
 
-      # @param connection [Connection]
-      # @param head [Hash] +verb+, +target+, +version+, +scheme+ and +headers+
+      # What the head says, and +connection+, from which the rest comes.
       # @!visibility private
       def initialize(connection, verb:, target:, version:, scheme:, headers:)
         @connection = connection
@@ -313,8 +312,8 @@ module Polyphony
       end
 
       # Appends what comes next of the body, if that saves copying it.
-      # @param string [String] binary
-      # @param most [Integer] bytes
+      # @param _string [String] binary
+      # @param _most [Integer] bytes
       # @return [Integer, nil] how many; nil: use __read_chunk
       # @!visibility private
       def __read_into(_string, _most)

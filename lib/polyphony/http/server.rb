@@ -135,20 +135,11 @@ module Polyphony
       # Has a request answered; for the protocols, in the fiber of the request. Raises only what ends the
       # fiber.
       # @param request [Request]
+      # @return [Exception, nil] what the handler has raised
       # @!visibility private
       def handle(request)
-        began = (@access_log || @stats.durations) && Clock.now
-        @counts.began
-        @handler.call(request)
-        complete(request) unless request.__state == :done
-      rescue ::Exception => e # rubocop:disable Lint/RescueException -- of one request, which is no reason to end the others
-        tell_exit(request, e) if e.is_a?(::SystemExit)
-        raise if CONTROL.any? { |kind| e.is_a?(kind) }
-
-        failed(request, e)
-      ensure
-        @counts.over(request)
-        over(request, e, began) if began || request.__on_finish
+        hooks = Telemetry.hooks
+        hooks ? hooks.request(request) { answer(request) } : answer(request)
       end
 
       # Serves a connection that has something to say.
@@ -164,6 +155,25 @@ module Polyphony
       end
 
       private
+
+      def answer(request)
+        began = (@access_log || @stats.durations) && Clock.now
+        @counts.began
+        @handler.call(request)
+        complete(request) unless request.__state == :done
+        nil
+      rescue ::Exception => e # rubocop:disable Lint/RescueException -- of one request, which is no reason to end the others
+        raise child_ends(request, e) if child?
+
+        tell_exit(request, e) if e.is_a?(::SystemExit)
+        raise if CONTROL.any? { |kind| e.is_a?(kind) }
+
+        failed(request, e)
+        e
+      ensure
+        @counts.over(request)
+        over(request, e, began) if (began || request.__on_finish) && !(e && child?)
+      end
 
       def check_arguments(addresses, limits)
         raise ArgumentError, 'a server needs a handler: a block, or app:' unless @handler
@@ -211,6 +221,7 @@ module Polyphony
       end
 
       def serve
+        @process = ::Process.pid
         @crew = Crew.new(self) if HTTP.const_defined?(:Lobby)
         @acceptors = @listeners.map { |listener| spin(:accept) { listener.accept_loop { |socket| accept(listener, socket) } } }
         suspend
@@ -301,6 +312,21 @@ module Polyphony
         raise BadResponse, 'the handler has not answered: respond, or send_headers, has to be called before it returns' unless request.answered?
 
         request.finish
+      end
+
+      # @return [Boolean] whether a handler has forked, and this is its child
+      def child?
+        @process != ::Process.pid
+      end
+
+      # The client is the parent's. What has broken here ends the child, as it would outside of a server.
+      # @return [Exception]
+      def child_ends(request, error)
+        request.connection.__disown
+        return error unless error.is_a?(StandardError)
+
+        @log.error(error, "#{request.verb} #{request.path[0, 200]}, in a child process")
+        ::SystemExit.new(1, 'a handler has failed')
       end
 
       # Else the process would be gone and nobody would know why.

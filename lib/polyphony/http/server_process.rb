@@ -57,8 +57,10 @@ module Polyphony
 
       # Waits for requests in progress. May be called again while it does, by another fiber, to hurry.
       # @param within [Numeric] seconds
-      def stop(within: @config.limit_set.drain_time)
+      # @param last [Boolean] whether nobody else will come for those who wait to be accepted
+      def stop(within: @config.limit_set.drain_time, last: false)
         begin_stop
+        @server.listeners.each(&:last_one) if last
         @server.stop(within: within)
         @metrics_server&.stop(within: 0)
         @ticker&.stop

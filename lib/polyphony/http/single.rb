@@ -11,7 +11,7 @@ module Polyphony
         @config = launcher.config
         @log = launcher.log
         @systemd = launcher.systemd
-        @inbox = Queue.new
+        @inbox = Queue.new.__for_ourselves
         @status = 0
       end
 

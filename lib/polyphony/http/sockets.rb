@@ -61,6 +61,12 @@ module Polyphony
         all.each(&:close)
       end
 
+      # Leaves them to other processes. A socket that stayed open here would be one at which the kernel lets clients wait after
+      # all others have closed theirs.
+      def leave
+        all.each { |listener| listener.socket.close }
+      end
+
       private
 
       def open

@@ -129,8 +129,10 @@ module Polyphony
         @stream = stream.is_a?(Stream) ? stream.__source(@buffer) : stream
         @direct = @stream.respond_to?(:try_write)
         @limits = limits
+        @ping = limits.ws_ping
         @codec = Codec.new(client, limits.ws_frame, limits.ws_message, limits.ws_fragments, deflate)
         @client = client
+        find_shortcut
         @compressed = !deflate.nil?
         @subprotocol = subprotocol
         @connection = connection
@@ -153,7 +155,7 @@ module Polyphony
         return unless @state == :open
         raise 'another fiber receives from this WebSocket' if @reading
 
-        reading { next_message }
+        next_message
       end
 
       # Receives until the connection ends.
@@ -287,9 +289,19 @@ module Polyphony
 
       # --- receiving ----------------------------------------------------------------------------
 
-      def reading
+      # When we have said good-bye, messages that still come are dropped.
+      # @return [String, nil]
+      def next_message
         @reading = true
-        yield
+        until @state == :closed
+          event = @buffer.empty? ? nil : @codec.next(@buffer)
+          if event.nil? then wait_for_bytes
+          elsif event.is_a?(String)
+            answer_ping if @pong
+            return event if @state == :open
+          else obey(event)
+          end
+        end
       rescue ClientGone
         end_with(1006)
       rescue TooSlow => e
@@ -299,34 +311,26 @@ module Polyphony
         @reading = false
       end
 
-      # When we have said good-bye, messages that still come are dropped.
-      # @return [String, nil]
-      def next_message
-        until @state == :closed
-          case event = @codec.next(@buffer)
-          when nil then wait_for_bytes
-          when String
-            answer_ping if @pong
-            return event if @state == :open
-          when :ping then @pong = @codec.payload # of several that came together, the last is answered
-          when :pong then @pong_due = nil
-          when :close then peer_closes
-          else refuse(@codec.code, @codec.why)
-          end
+      def obey(event)
+        case event
+        when :ping then @pong = @codec.payload # of several that came together, the last is answered
+        when :pong then @pong_due = nil
+        when :close then peer_closes
+        else refuse(@codec.code, @codec.why)
         end
       end
 
       def wait_for_bytes
         answer_ping if @pong
-        case @stream.fill(@buffer, patience)
-        when nil then end_with(1006)
-        when false then silence
-        else no_pong if @pong_due && Clock.now > @pong_due && !@codec.inside?
+        came = @stream.fill(@buffer, @pong_due ? patience : @ping)
+        if came then no_pong if @pong_due && Clock.now > @pong_due && !@codec.inside?
+        elsif came.nil? then end_with(1006)
+        else silence
         end
       end
 
       def patience
-        @pong_due ? [@pong_due - Clock.now, 0.001].max : @limits.ws_ping
+        [@pong_due - Clock.now, 0.001].max
       end
 
       def silence
@@ -389,6 +393,13 @@ module Polyphony
         end
       end
 
+      # Where frames go out without a detour. A client's socket in TLS may be one that blocks.
+      def find_shortcut
+        @socket = @stream.is_a?(Transport) ? @stream.socket : nil
+        @tls = @stream.io if @socket && !@stream.io.equal?(@socket)
+        @socket = nil if @tls && @client
+      end
+
       # --- sending ------------------------------------------------------------------------------
 
       # @param opcode [Integer, nil] nil: a message, whose kind its encoding tells
@@ -400,7 +411,8 @@ module Polyphony
           raise ClientGone, 'the WebSocket is closed' unless @state == :open
 
           # Framed here and not before: compression may refer to what was sent last.
-          write_whole(bytes_of(opcode, message))
+          frame = @codec.express(@socket, @tls, message) if @socket && !opcode && !(@tls && @stream.busy?)
+          write_whole(frame || bytes_of(opcode, message)) unless true.equal?(frame)
           answer_late_ping if @pong
         ensure
           @lock.unlock
@@ -503,7 +515,7 @@ module Polyphony
       end
 
       def wait_for_end
-        return reading { next_message } unless @reading
+        return next_message unless @reading
 
         (@over ||= []) << (event = Event.new)
         event.await unless @state == :closed

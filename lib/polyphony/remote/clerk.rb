@@ -13,7 +13,7 @@ module Polyphony
 
       def initialize(link)
         @link = link
-        @jobs = Queue.new
+        @jobs = Queue.new.__for_ourselves
       end
 
       # These may be called from any fiber and any thread, and never switch.
@@ -42,7 +42,7 @@ module Polyphony
       # @return [Object] what the block returns
       # @raise [Unreachable]
       def call(within)
-        outcomes = Queue.new
+        outcomes = Queue.new.__for_ourselves
         self.do do
           outcomes << [yield, nil]
         rescue ::StandardError => e

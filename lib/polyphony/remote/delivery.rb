@@ -22,6 +22,7 @@ module Polyphony
         @sender = fields['s'].to_s
         body = Codec.decode(fields['f'], fields['b'].to_s)
         @message = fields['k'] == 'ask' ? Question.received(remote, self, body, fields) : body
+        @headers = fields['h']
         @state = :waiting
         @received = false
       end
@@ -48,6 +49,15 @@ module Polyphony
 
       # @api private
       attr_accessor :registration
+
+      # @api private
+      # What the sender has told of its context. Anybody who can write to Redis may have written it.
+      # @return [Hash{String => String}, nil]
+      def headers
+        @headers && Telemetry.__checked(::JSON.parse(@headers))
+      rescue ::JSON::ParserError
+        nil
+      end
 
       # @api private
       def remote

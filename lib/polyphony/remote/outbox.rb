@@ -40,7 +40,7 @@ module Polyphony
       def ask(name, message, timeout)
         number = next_number
         fields = fields('ask', message, 'c', number, 't', (timeout * 1000).ceil)
-        ask = @asks[number] = Ask.new(name.to_s, Queue.new)
+        ask = @asks[number] = Ask.new(name.to_s, Queue.new.__for_ourselves)
         answer = nil
         CancelScope.move_on_after(timeout, nil) do
           post(name, fields, number, nil)
@@ -92,6 +92,8 @@ module Polyphony
 
       def fields(kind, message, *more)
         mark, body = @remote.__codec.encode(message)
+        headers = Telemetry.__headers
+        more.push('h', ::JSON.generate(headers)) if headers
         ['k', kind, 'f', mark, 'b', body, 's', @link.process, *more]
       end
 
@@ -131,7 +133,7 @@ module Polyphony
       end
 
       def line_up(name, fields, number, capacity)
-        line = @lines[name.to_s] ||= Line.new(Polyphony::Mutex.new, Queue.new, 0, capacity)
+        line = @lines[name.to_s] ||= Line.new(Polyphony::Mutex.new, Queue.new.__for_ourselves, 0, capacity)
         line.length += 1
         line.entrance.synchronize { wait_for_room(line, name, fields, number) }
       ensure

@@ -22,11 +22,19 @@ module Polyphony
       def take(delivery)
         delivery.registration = self
         @waiting += 1
-        return true if @fiber.mailbox.__add(delivery)
+        return true if add(delivery)
 
         left(delivery)
         false
       end
+
+      # @return [Boolean] false if nobody will take it
+      def add(delivery)
+        return @fiber.mailbox.__add(delivery) unless Telemetry.on?
+
+        Telemetry.resume(delivery.headers) { @fiber.mailbox.__add(delivery) }
+      end
+      private :add
 
       # One has left the mailbox.
       def left(delivery)

@@ -35,13 +35,14 @@ module Polyphony
         @children = Fiber.current.children
         @timers = @backend.stats[:pending_timers]
         @operations = @backend.stats[:pending_ops]
+        @nothing_told = Fiber.current.monitor_mailbox.empty?
         @descriptors = descriptors
         @workers = workers
       end
 
       # @return [Array<String>] what is left, in words
       def found
-        errors + fibers + operations + timers + new_descriptors
+        errors + unread_errors + fibers + operations + timers + new_descriptors
       end
 
       # @return [nil]
@@ -58,7 +59,18 @@ module Polyphony
         snooze
         []
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is reported
-        ["error that nobody waited for: #{e.class}: #{e.message}#{" (#{e.backtrace.first})" if e.backtrace}"]
+        [unheard(e)]
+      end
+
+      # Those of monitored fibers are in the mailbox for that, and would be there in the next test.
+      def unread_errors
+        return [] unless @nothing_told
+
+        Fiber.current.monitor_mailbox.shift_all.grep(Array).map(&:last).grep(::Exception).map { |error| unheard(error) }
+      end
+
+      def unheard(error)
+        "error that nobody waited for: #{error.class}: #{error.message}#{" (#{error.backtrace.first})" if error.backtrace}"
       end
 
       def fibers

@@ -67,10 +67,11 @@ module Polyphony
       def advance(seconds)
         raise ArgumentError, "time goes forward only, got #{seconds.inspect}" if seconds.negative?
 
-        due = Clock.now + seconds
+        left = (seconds * 1_000_000_000).round
+        due = Clock.nanoseconds + left
         begin
-          Polyphony.backend_sleep([due - Clock.now, 0].max) # at least once: others run
-        end while Clock.now < due
+          Polyphony.backend_sleep(Rational(left, 1_000_000_000)) # at least once: others run
+        end while (left = due - Clock.nanoseconds).positive?
         elapsed
       end
 

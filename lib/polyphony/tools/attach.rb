@@ -47,6 +47,7 @@ module Polyphony
 
       def listen
         Place.prepare
+        Place.sweep
         @path = Place.socket
         ::File.unlink(@path) if ::File.exist?(@path) # of a process that had the number before
         @pid = ::Process.pid
@@ -92,7 +93,7 @@ module Polyphony
 
       def talk(client)
         while (line = client.gets("\n", LONGEST))
-          client.write("#{JSON.generate(answer(line))}\n")
+          client.write("#{answer(line)}\n")
         end
       end
 
@@ -100,9 +101,11 @@ module Polyphony
         question = JSON.parse(line)
         raise ::ArgumentError, 'a question is an object' unless question.is_a?(::Hash)
 
-        reply(question['do'], question['id'])
+        JSON.generate(reply(question['do'], question['id']))
       rescue JSON::ParserError, ::ArgumentError => e
-        { error: e.message }
+        JSON.generate(error: WaitReport.utf8(e.message))
+      rescue ::StandardError => e # whatever an object of the program's does when it is asked for its name
+        JSON.generate(error: "the program has #{e.class} for an answer: #{WaitReport.utf8(e.message)}")
       end
 
       def reply(word, id)
@@ -110,8 +113,8 @@ module Polyphony
         when 'tree' then Tree.new.to_h
         when 'text' then { text: Tree.new.to_s }
         when 'html' then { html: Tree.new.to_html }
-        when 'backtrace' then with(id) { |fiber| { fiber: fiber.inspect, backtrace: backtrace(fiber) } }
-        when 'cancel' then with(id) { |fiber| { fiber: fiber.inspect, cancelled: cancel(fiber) } }
+        when 'backtrace' then with(id) { |fiber| { fiber: title(fiber), backtrace: backtrace(fiber) } }
+        when 'cancel' then with(id) { |fiber| { fiber: title(fiber), cancelled: cancel(fiber) } }
         else raise ::ArgumentError, "no such question: #{word.inspect}"
         end
       end
@@ -123,9 +126,13 @@ module Polyphony
         yield fiber
       end
 
+      def title(fiber)
+        "#{WaitReport.title(fiber).delete_suffix('>')} (#{fiber.state})>"
+      end
+
       # Where it is, then where it was spun.
       def backtrace(fiber)
-        [*fiber.backtrace, *fiber.caller].compact
+        [*fiber.backtrace, *fiber.caller].compact.map { |line| WaitReport.utf8(line) }
       end
 
       # A stop: Polyphony::Cancel would be raised in the parent next, and end the program if nobody rescues it there. A main fiber

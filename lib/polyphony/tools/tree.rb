@@ -26,13 +26,13 @@ module Polyphony
       # @return [Float, nil] for how many seconds, when the tree was made
       attr_reader :seconds
       # @return [Hash, nil] the same in parts, as far as they are known: +:reason+, +:on+ (the object as text), +:descriptor+,
-      #   +:peer+, +:length+ of a queue, +:seconds_left+, +:fiber+ (id of the one whose end it waits for)
+      #   +:peer+, +:length+ of a queue, +:seconds_left+, +:limit_left+ (of the time limit that strikes first), +:fiber+ (id of the one whose end it waits for)
       attr_reader :wait
       # @return [Array<String>] the fibers that have what it waits for
       attr_reader :held_by
       # @return [String, nil] file and line
       attr_reader :spun_at
-      # @return [Integer] how often it was switched to
+      # @return [Integer] how often it had its turn
       attr_reader :switches
       # @return [Array<Node>]
       attr_reader :children
@@ -45,7 +45,7 @@ module Polyphony
         @main = fiber.main?
         @state = fiber.state
         @switches = fiber.switches
-        @spun_at = fiber.caller&.first&.slice(/\A.*?:\d+/)
+        @spun_at = WaitReport.spun_at(fiber)
         @held_by = []
         note_wait(fiber, now) if @state == :waiting
         @children = fiber.children.map { |child| Node.new(child, now) }
@@ -66,7 +66,7 @@ module Polyphony
 
       # @return [Hash]
       def to_h
-        { id: id, fiber: fiber, tag: tag&.to_s, state: state, waits_for: waits_for, wait: wait, seconds: seconds&.round(3),
+        { id: id, fiber: fiber, tag: WaitReport.title_of_tag(tag), state: state, waits_for: waits_for, wait: wait, seconds: seconds&.round(3),
           held_by: held_by, spun_at: spun_at, switches: switches, children: children.map(&:to_h) }
       end
 
@@ -92,20 +92,23 @@ module Polyphony
 
       def note_wait(fiber, now)
         reason, subject, since = fiber.__wait
-        @waits_for = describe(reason || 'being scheduled', subject, fiber.__time_left)
-        @wait = parts(reason || 'being scheduled', subject, fiber.__time_left)
+        @waits_for = describe(reason || 'being scheduled', subject, fiber.__time_left, fiber.__limit_left)
+        @wait = parts(reason || 'being scheduled', subject, fiber.__time_left, fiber.__limit_left)
         @seconds = [now - since, 0].max if since
         @held_by = WaitReport.holders(subject).map { |holder, _| WaitReport.title(holder) }
       end
 
-      def describe(reason, subject, left)
+      def describe(reason, subject, left, limit)
         text = WaitReport.describe(reason, subject)
         text = text.sub(/\)\z/, "#{details(subject)})") if subject
-        left && left >= 0 ? "#{text}, #{format('%.1f', left)} s left" : text
+        text += ", #{format('%.1f', left)} s left" if left && left >= 0
+        text += ", limit in #{format('%.1f', limit)} s" if limit && limit >= 0
+        text
       end
 
-      def parts(reason, subject, left)
-        found = { reason: reason, on: (WaitReport.title(subject) if subject), seconds_left: (left.round(3) if left && left >= 0) }
+      def parts(reason, subject, left, limit)
+        left, limit = [left, limit].map { |seconds| seconds.round(3) if seconds && seconds >= 0 }
+        found = { reason: reason, on: (WaitReport.title(subject) if subject), seconds_left: left, limit_left: limit }
         found.merge!(parts_of(subject)).compact
       rescue ::StandardError
         found.compact # a picture is worth more than a detail of it
@@ -123,10 +126,15 @@ module Polyphony
       def details(subject)
         case subject
         when ::BasicSocket then peer(subject)
-        when Queue, ::Thread::Queue then ", #{subject.size} item#{'s' unless subject.size == 1}"
+        when Queue, ::Thread::Queue then (", #{subject.size} item#{'s' unless subject.size == 1}" unless part?(subject))
         end
       rescue ::StandardError
         nil # a picture is worth more than a detail of it
+      end
+
+      # Of a pool for instance, which tells itself what it has.
+      def part?(queue)
+        queue.is_a?(Queue) && queue.__private?
       end
 
       def peer(socket)
@@ -152,9 +160,9 @@ module Polyphony
 
       # @api private
       def initialize(thread, fibers, now)
-        @thread = thread.inspect
-        @name = thread.name
-        @at = thread.backtrace&.grep_v(Stall::OURS)&.first if at_work?(thread)
+        @thread = WaitReport.utf8(thread.inspect)
+        @name = WaitReport.title_of_tag(thread.name)
+        @at = thread.backtrace&.grep_v(Stall::OURS)&.first&.then { |line| WaitReport.utf8(line) } if at_work?(thread)
         @fibers = fibers.sort_by { |fiber| fiber.main? ? 0 : 1 }.map { |fiber| Node.new(fiber, now) }
       end
 
@@ -177,7 +185,10 @@ module Polyphony
 
       # One that looks for events is wherever somebody began to wait.
       def at_work?(thread)
-        thread != ::Thread.current && (!thread.__polyphony_backend? || thread.backend.__turn)
+        return false if thread == ::Thread.current
+
+        backend = thread.backend if thread.__polyphony_backend? # which may be closed just then
+        backend.nil? || backend.__turn
       end
     end
 
@@ -207,7 +218,7 @@ module Polyphony
 
     # @return [Hash] for JSON
     def to_h(*)
-      { pid: ::Process.pid, program: $PROGRAM_NAME, time: ::Time.now.to_f.round(3), threads: threads.map(&:to_h) }
+      { pid: ::Process.pid, program: WaitReport.utf8($PROGRAM_NAME), time: ::Time.now.to_f.round(3), threads: threads.map(&:to_h) }
     end
 
     # @return [String] a page that shows it: it needs no other file and no network

@@ -44,6 +44,16 @@ module Polyphony
           super
         end
 
+        # One that could not be set up is closed: the first versions of 7.2 would use it all the same, without knowing the types of the server.
+        def reconnect!(**)
+          __whole_or_closed { super }
+        end
+
+        # As reconnect!.
+        def verify!
+          __whole_or_closed { super }
+        end
+
         # Whether the server may still answer a query that nobody waits for.
         def __interrupted?
           return true if @__interrupted
@@ -91,6 +101,14 @@ module Polyphony
         end
 
         private
+
+        # A transaction may still be restored after an error, on another connection.
+        def __whole_or_closed
+          yield
+        rescue ::Exception => e # rubocop:disable Lint/RescueException -- is raised again
+          __break_off if Conversation.cancel?(e) || !transaction_open?
+          raise
+        end
 
         # All queries go through here. In a transaction a broken connection stays broken: what follows must not be done outside of it.
         def with_raw_connection(...)

@@ -27,8 +27,9 @@ module Polyphony
         NEXT = ::Mysql2::Client.instance_method(:next_result)
         STORE = ::Mysql2::Client.instance_method(:store_result)
         CLOSE = ::Mysql2::Client.instance_method(:close)
+        CLOSE_STATEMENT = ::Mysql2::Statement.instance_method(:close)
         private_constant :SHORT, :FATAL, :SIDE, :GLANCE, :LONGEST_PAUSE, :KILLED_PAUSE, :KILLED, :FAREWELL, :UNDISTURBED,
-                         :SEND, :RESULT, :NEXT, :STORE, :CLOSE
+                         :SEND, :RESULT, :NEXT, :STORE, :CLOSE, :CLOSE_STATEMENT
 
         # For the class itself.
         module ClassMethods
@@ -126,7 +127,7 @@ module Polyphony
           __alone do
             __begin
             options = @query_options.merge(options)
-            __to_the_end(Call.new { __stream(block.call, options) }.in_thread)
+            __to_the_end(Call.new { __stream(block.call, options, prepared: true) }.in_thread)
           end
         end
 
@@ -268,10 +269,10 @@ module Polyphony
           @__polyphony_socket = ::BasicSocket.for_fd(number).tap { |socket| socket.autoclose = false }
         end
 
-        def __stream(result, options)
+        def __stream(result, options, prepared: false)
           return result unless result.is_a?(::Mysql2::Result) && options[:stream]
 
-          @__polyphony_stream = Stream.new(result)
+          @__polyphony_stream = Stream.new(result, prepared: prepared)
           result.__streamed(self, @__polyphony_stream)
           result
         end
@@ -281,15 +282,16 @@ module Polyphony
           statement.__of(self)
         end
 
+        # It stays known until it has come to its end, or the connection to its own.
         def __end_stream(stream)
+          unless stream.done?
+            @__polyphony_rows_come = true
+            __bring_to_an_end(Call.new { stream.drain }.in_fiber)
+            stream.give_up
+          end
           @__polyphony_stream = nil if stream.equal?(@__polyphony_stream)
-          return if stream.done?
-
-          @__polyphony_rows_come = true
-          __bring_to_an_end(Call.new { stream.each([]) { nil } }.in_fiber)
         ensure
           @__polyphony_rows_come = false
-          stream.give_up
         end
 
         # --- several results ----------------------------------------------------------------------
@@ -366,9 +368,19 @@ module Polyphony
           !closed? && (@__polyphony_sent || @__polyphony_untaken || __streaming? || more_results?)
         end
 
+        # What reads is not left behind when the patience is over: it comes to its end with the connection.
         def __settle(call)
           return false if __lost?(call.error)
 
+          reading = Call.new { __read_what_is_left(call) }.in_fiber
+          reading.value
+        rescue ::Mysql2::Error
+          false
+        ensure
+          __cut(reading) unless reading.nil? || reading.finished?
+        end
+
+        def __read_what_is_left(call)
           __despite_server { __drop(@__polyphony_sent ? __read_answer : call.value) } unless call.error
           __despite_server { __drop(Call.new { __take_result }.in_thread.value_of_all) } if @__polyphony_untaken
           # A server that was told to stop between two statements has promised a result which never comes.
@@ -376,8 +388,6 @@ module Polyphony
 
           __despite_server { __absorb }
           true
-        rescue ::Mysql2::Error
-          false
         end
 
         # An error which the server reports is an answer.
@@ -394,20 +404,30 @@ module Polyphony
         # What nobody has got.
         def __drop(value)
           case value
-          when ::Mysql2::Statement then value.close
+          when ::Mysql2::Statement then __drop_statement(value)
           when ::Mysql2::Result then __drop_rows(value) if value.instance_variable_get(:@query_options)[:stream]
           end
+        end
+
+        # Whoever drops it is not the fiber that uses the connection.
+        def __drop_statement(statement)
+          @__polyphony_statements.delete(statement)
+          CLOSE_STATEMENT.bind_call(statement)
         end
 
         def __drop_rows(result)
           stream = @__polyphony_stream || Stream.new(result)
           @__polyphony_stream = nil
-          stream.each([]) { nil }
+          stream.drain
         end
 
         def __absorb
           __hand_over(NOTHING, @query_options.merge(async: true, stream: false))
           __read_answer
+        end
+
+        def __break(_call)
+          __shut_down
         end
 
         def __cut(call)

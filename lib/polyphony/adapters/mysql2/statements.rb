@@ -34,7 +34,7 @@ module Polyphony
 
         def collect
           seen = ::ObjectSpace::WeakMap.new
-          @kept.each_key { |statement| seen[statement] = true }
+          @kept.each_key { |statement| seen[statement] = statement }
           @kept.clear
           ::GC.start
           seen.each_key { |statement| @kept[statement] = true }

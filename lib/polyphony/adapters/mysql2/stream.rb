@@ -13,10 +13,18 @@ module Polyphony
         PAUSE = ::Object.new.freeze
         private_constant :AHEAD, :EACH, :PAUSE
 
+        # Options for rows that nobody wants.
+        UNWANTED = { cast: false, cache_rows: false }.freeze
+        UNWANTED_OF_STATEMENT = { cache_rows: false }.freeze # mysql2 insists on making objects of these
+        private_constant :UNWANTED, :UNWANTED_OF_STATEMENT
+
         # @param result [Mysql2::Result]
-        def initialize(result)
+        # @param prepared [Boolean] whether it is of a prepared statement
+        def initialize(result, prepared: false)
           @result = result
-          @rows = Queue.new
+          @prepared = prepared
+          @draining = false
+          @rows = Queue.new.__for_ourselves
           @done = false
         end
 
@@ -25,13 +33,21 @@ module Polyphony
           @done
         end
 
-        # Calls the block with each row that is left.
+        # Calls the block with each row that is left. May be ended anywhere, and called again then.
         def each(options)
           until @done
-            @call ||= fetch(options)
+            begin_part(options) unless @call
+            next finish_part if @fetched && @rows.empty?
+
             row = @rows.shift
-            row.equal?(PAUSE) ? finish_part : yield(row)
+            yield row unless row.equal?(PAUSE)
           end
+        end
+
+        # Takes the rows that are left, for nobody.
+        def drain
+          @draining = true
+          each([@prepared ? UNWANTED_OF_STATEMENT : UNWANTED]) { nil }
         end
 
         # Waits for the thread, if there is one.
@@ -46,27 +62,41 @@ module Polyphony
 
         private
 
-        def fetch(options)
-          Call.new { fetch_some(options) }.in_thread
+        def begin_part(options)
+          ::Thread.handle_interrupt(::Object => :never) do
+            @fetched = false
+            errors_tell = @prepared || @draining
+            @call = Call.new { fetch_some(options, errors_tell) }.in_thread
+          end
         end
 
-        # @return [Boolean] whether these were all
-        def fetch_some(options)
+        # In the thread. It says what it has done before it wakes who waits for rows. mysql2 also raises when it cannot make an object of
+        # a value, and more rows come then. Its own errors tell these apart only where it does not look at values itself.
+        def fetch_some(options, errors_tell)
           left = AHEAD
+          @all = true
           EACH.bind_call(@result, *options) do |row|
             @rows << row
-            return false if (left -= 1).zero?
+            break @all = false if (left -= 1).zero?
           end
-          true
+        rescue ::StandardError => e
+          @all = errors_tell && e.is_a?(::Mysql2::Error)
+          raise
         ensure
+          @fetched = true
           @rows << PAUSE
         end
 
+        # Whether there is more is noted when the thread has ended, and not before: the wait for it may be ended. Two fibers wait if one that
+        # drains was left to itself.
         def finish_part
-          part = @call
+          part = @call.wait
+          return unless part.equal?(@call)
+
+          @done = @all
           @call = nil
-          @done = true
-          @done = part.value
+          @rows << PAUSE
+          part.value unless @draining && !@done # nobody wants the row
         end
       end
       private_constant :Stream

@@ -155,13 +155,14 @@ module Polyphony
           killed = []
           exec('BEGIN')
           Polyphony.__noting_kill(killed) { yield(self) }
-        rescue ::PG::RollbackTransaction => error
-          nil
         rescue ::Exception => error # rubocop:disable Lint/RescueException -- is raised again
-          raise
+          raise unless error.is_a?(SILENT)
         ensure
           error || killed.any? || ::Thread.current.status == 'aborting' ? __rollback : exec('COMMIT')
         end
+        # The first versions of 1.5 have none.
+        SILENT = ::PG.const_defined?(:RollbackTransaction) ? ::PG::RollbackTransaction : Class.new(::StandardError)
+        private_constant :SILENT
 
         def async_encrypt_password(password, username, algorithm = nil)
           algorithm ||= exec('SHOW password_encryption').getvalue(0, 0)

@@ -12,6 +12,10 @@ module Polyphony
         # Versions differ in what it takes.
         TAKES_CONFIG = ::RedisClient::ConnectionMixin.instance_method(:initialize).arity != 0
 
+        # Versions between those ask for it, and have it in their own connections.
+        # @return [RedisClient::Config]
+        attr_reader :config
+
         # @param line [Line]
         # @param config [RedisClient::Config]
         def initialize(line, config)

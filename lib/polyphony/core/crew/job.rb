@@ -14,14 +14,20 @@ module Polyphony
       # @param block [Proc]
       def initialize(block)
         @block = block
-        @ended = Event.new
+        @context = Telemetry.__capture
+        @ended = Event.new.__serve(self, 'a block in a thread')
+      end
+
+      # @return [String] where the block is
+      def inspect
+        "#<block #{@block.source_location&.join(':')}>"
       end
 
       # Runs the block, in a fiber of its own: what it spins ends with it, and an error that comes
       # late cannot hit the next job.
       def run
         @thread = ::Thread.current
-        @value = ::Fiber.current.spin(:job, &@block).await
+        @value = Telemetry.__within(@context) { ::Fiber.current.spin(:job, &@block) }.await
         @returned = true
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
         @error = e
@@ -85,6 +91,8 @@ module Polyphony
       def with_callers_frames(error)
         frames = caller.reject { |frame| frame.start_with?(OWN_FRAMES) }
         error.dup.tap { |copy| copy.set_backtrace([*error.backtrace, *frames]) }
+      rescue ::StandardError
+        error # it cannot be copied; what it has to say counts more than where it was asked for
       end
     end
 
@@ -103,7 +111,7 @@ module Polyphony
       # is delivered there.
       def run
         @thread = ::Thread.current
-        fiber = ::Fiber.current.spin(:job) { within_scope }
+        fiber = Telemetry.__within(@context) { ::Fiber.current.spin(:job) { within_scope } }
         beside = ::Fiber.current.spin(:interrupt) { @interrupt.await; @scope&.cancel }
         @value = fiber.await
         @returned = true

@@ -55,7 +55,7 @@ module Polyphony
       # @return [String]
       # @raise [TypeError] if something of it cannot be sent
       def dump(first, options)
-        Marshal.dump([@target, @method, [*first, *@args], options])
+        Marshal.dump([@target, @method, [*first, *@args], options, Telemetry.__headers])
       rescue ::TypeError, ::ArgumentError => e
         raise TypeError, "#{self} cannot be sent to a worker with these arguments: #{e.message}"
       end

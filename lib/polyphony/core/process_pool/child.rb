@@ -25,7 +25,7 @@ module Polyphony
       def initialize(slots, lock)
         @claims = Claims.new(slots)
         @lock = lock
-        @outbox = Queue.new
+        @outbox = Queue.new.__for_ourselves
         @socket, theirs = ::UNIXSocket.pair
         @pid = ::Process.fork { live(theirs) { yield theirs, @claims } }
         Polyphony.__process_claim__(@pid, 1)

@@ -32,7 +32,7 @@ module Polyphony
         @work = work
         @lock = ::Thread::Mutex.new
         @orders = Queue.new # for the fiber that runs #run
-        @begun = Queue.new
+        @begun = Queue.new.__for_ourselves
         @leaving = Queue.new # closed when workers are not replaced any more
         @unfinished = {}.compare_by_identity
         @doomed = []

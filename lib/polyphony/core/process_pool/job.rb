@@ -22,10 +22,13 @@ module Polyphony
 
       # Runs it, in a fiber of its own: what it spins ends with it, and what is raised in it late cannot hit the next one.
       # @return [Array(Integer, String)] kind of the answer, and the answer
+      # @raise [Terminate] if it is broken off by the end of the worker
       def run(payload, tasks)
         @fiber = ::Fiber.current.spin(:task) { outcome(payload, tasks) }
         @fiber.await
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- of a fiber that it has spun
+        raise if @worker.ending?
+
         failure(e)
       end
 
@@ -72,14 +75,20 @@ module Polyphony
         success(value)
       rescue MoveOn => e
         success(e.value)
+      rescue Terminate
+        @worker.ending? ? raise : success(nil) # stopped by itself, as a fiber that somebody awaits
+      rescue Restart
+        failure(RemoteError.new('Polyphony::Restart', 'a task is begun anew only if its worker dies: see retries'))
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- it is raised in the caller
         failure(e)
       end
 
       def perform(payload, tasks)
-        target, method, args, options = restore(payload)
+        target, method, args, options, headers = restore(payload)
         target = tasks.fetch(target) if target.is_a?(Symbol) && method.nil?
-        target.public_send(method || :call, *args, **options)
+        return target.public_send(method || :call, *args, **options) unless Telemetry.on?
+
+        Telemetry.resume(headers) { target.public_send(method || :call, *args, **options) }
       end
 
       def restore(payload)

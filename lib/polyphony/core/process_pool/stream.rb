@@ -14,7 +14,7 @@ module Polyphony
         @make = make
         @places = Semaphore.new(crew.fill + 1)
         @tasks = {}.compare_by_identity
-        @order = Queue.new(ahead)
+        @order = Queue.new(ahead).__for_ourselves
       end
 
       # @param items [#each]

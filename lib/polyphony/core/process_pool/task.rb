@@ -32,7 +32,7 @@ module Polyphony
         @retries = retries
         @flags = flags
         @over = over
-        @news = Queue.new
+        @news = Queue.new.__for_ourselves
         @reports = 0
       end
 

@@ -24,7 +24,7 @@ module Polyphony
         @tasks = tasks
         @share = share
         @jobs = {}
-        @inbox = Queue.new
+        @inbox = Queue.new.__for_ourselves
         @lock = Mutex.new
       end
 
@@ -50,6 +50,11 @@ module Polyphony
         @claims[slot] == Frames::CANCELLED
       end
 
+      # @return [Boolean] whether it has nobody to answer to any more; what runs is broken off
+      def ending?
+        @ending
+      end
+
       # Ends this process.
       def quit(status)
         flush
@@ -70,6 +75,7 @@ module Polyphony
         @inbox.close
         runners.each(&:await)
       ensure
+        @ending = true
         ::Signal.trap(SIGNAL, 'DEFAULT')
       end
 

@@ -4,7 +4,7 @@ module Polyphony
   module DNSExtensions
     # Class methods of Addrinfo. What stock Ruby documents for them holds.
     module Addrinfos
-      # @param timeout [Numeric, nil] seconds
+      # @param options [Hash] +timeout+: seconds, or nil
       # @return [Array<Addrinfo>]
       # @raise [SocketError]
       def getaddrinfo(nodename, service, family = nil, socktype = nil, protocol = nil, flags = nil, **options)

@@ -18,7 +18,7 @@ module Polyphony
         @timeout = timeout
         @ignore_errors = ignore_errors
         @places = Semaphore.new(most)
-        @ready = Queue.new
+        @ready = Queue.new.__for_ourselves
         @sockets = {}.compare_by_identity # those that are ours => true
       end
 

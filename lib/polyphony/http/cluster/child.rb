@@ -20,6 +20,7 @@ module Polyphony
           @scoreboard = scoreboard
           @identity = { number: number, generation: generation, place: place }
           @number = number
+          @last = false
         end
 
         # @param app [#call, nil] nil: it is loaded here
@@ -66,7 +67,7 @@ module Polyphony
         def obey
           orders = spin(:orders) { follow_orders }
           @stop.await
-          @process.stop
+          @process.stop(last: @last)
           orders.stop
         end
 
@@ -84,6 +85,7 @@ module Polyphony
         def carry_out(order)
           case order
           when 'stop' then @stop.signal
+          when 'last' then @last = true
           when 'now'
             @stop.signal
             @process.hurry

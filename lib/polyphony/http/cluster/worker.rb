@@ -59,7 +59,7 @@ module Polyphony
           @ended.await unless @state == :gone
         end
 
-        # @param order [String] stop, now, reopen or reload
+        # @param order [String] stop, last, now, reopen or reload
         def tell(order)
           @channel.write_nonblock("#{order}\n")
         rescue ::SystemCallError, ::IOError
@@ -67,12 +67,14 @@ module Polyphony
         end
 
         # @param within [Numeric] seconds until it is killed
-        def stop(within)
+        # @param last [Boolean] whether there will be no others either
+        def stop(within, last: false)
           return if stopping?
 
           @state = :stopping
           @told = true
           @deadline = Clock.now + within
+          tell('last') if last
           tell('stop')
         end
 

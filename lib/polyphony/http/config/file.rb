@@ -17,7 +17,7 @@ module Polyphony
         # Words with a block.
         BLOCKS = %i[on_start on_worker_start on_worker_stop].freeze
         # Words with nothing behind them mean yes.
-        FLAGS = %i[preload proxy_protocol quiet verbose metrics health ready].freeze
+        FLAGS = %i[preload early_hints proxy_protocol quiet verbose metrics health ready].freeze
 
         # Made where the constants are those of any Ruby file: File, not Config::File.
         EVALUATE = ::TOPLEVEL_BINDING.eval('->(words, code, path) { words.instance_eval(code, path) }')

@@ -10,8 +10,8 @@ module Polyphony
       class Environment
         EMPTY_INPUT = EmptyInput.new.freeze
         DEFAULT_PORTS = { 'http' => '80', 'https' => '443' }.freeze
-        # Places for what every request has: a Hash that has to grow while it is filled costs more. What most requests of
-        # HTTP/1 say is said already.
+        # Places for what every request has: a Hash that has to grow while it is filled costs more. What most requests
+        # say is said already.
         PLACES = {
           'REQUEST_METHOD' => 'GET', 'PATH_INFO' => nil, 'SERVER_PROTOCOL' => 'HTTP/1.1', 'REQUEST_URI' => nil,
           'REMOTE_ADDR' => nil, 'rack.input' => nil, 'rack.response_finished' => nil, 'polyphony.request' => nil
@@ -20,7 +20,7 @@ module Polyphony
         private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
 
         # What the env of every request begins with, for the host and the address that were last seen. Read by
-        # Head#make_env and HTTP.__http2_env, changed by the first.
+        # Head#make_env and HTTP.__http2_env, and changed by them.
         Template = Struct.new(:env, :default_port, :host, :address)
         # What is the same for all requests of a connection, which can be served by several applications. The first four are
         # read by Head#make_env, HTTP.__env and HTTP.__http2_env; +owner+ is the Environment, or nil if HTTP.__env is not to
@@ -43,7 +43,8 @@ module Polyphony
           }
           @common.merge!(rack2_env(multiprocess)) if rack2
           @common.merge!(extra)
-          @templates = DEFAULT_PORTS.to_h { |scheme, port| [scheme, template(scheme, port)] }
+          @templates = templates('HTTP/1.1')
+          @http2_templates = templates('HTTP/2')
         end
 
         # @param request [Request]
@@ -72,15 +73,20 @@ module Polyphony
 
         # The scheme is that of the connection: in HTTP/2 a client can name any.
         def base_for(connection, http2)
-          base = Base.new(@templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
+          templates = http2 ? @http2_templates : @templates
+          base = Base.new(templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
                           connection.peer_port&.to_s.freeze, @early_hints == true ? nil : self, self, http2)
           base.hijack = Hijack.new unless http2
           base
         end
 
-        def template(scheme, default_port)
+        def templates(protocol)
+          DEFAULT_PORTS.to_h { |scheme, port| [scheme, template(scheme, port, protocol)] }
+        end
+
+        def template(scheme, default_port, protocol)
           env = PLACES.merge(@common).merge!('rack.url_scheme' => scheme, 'SERVER_NAME' => 'localhost', 'SERVER_PORT' => default_port,
-                                             'rack.input' => EMPTY_INPUT)
+                                             'SERVER_PROTOCOL' => protocol, 'rack.input' => EMPTY_INPUT)
           env['HTTPS'] = 'on' if scheme == 'https'
           Template.new(env, default_port)
         end

@@ -17,7 +17,7 @@ module Polyphony
       # @param pid [Integer]
       # @param wait [Numeric] seconds
       # @raise [Refused]
-      def initialize(pid, wait: 5)
+      def initialize(pid, wait: 15)
         @pid = pid
         @wait = wait
         check

@@ -39,6 +39,17 @@ module Polyphony
           path
         end
 
+        # Takes away what programs have left behind that were killed. Nobody listens there: whether there is a process with
+        # that number tells nothing where containers share a folder.
+        # @param age [Numeric] seconds; younger ones may be about to listen
+        def sweep(age = 60)
+          ::Dir.glob("#{folder}/*.sock").each do |path|
+            ::File.unlink(path) if ::Time.now - ::File.lstat(path).mtime > age && deserted?(path)
+          rescue ::SystemCallError
+            nil # somebody else was faster
+          end
+        end
+
         # @raise [SecurityError]
         def check(path = folder)
           found = ::File.lstat(path)
@@ -51,6 +62,15 @@ module Polyphony
         # @return [Boolean] whether the other side is this user, by what the kernel says
         def same_user?(socket)
           socket.getpeereid.first == ::Process.euid
+        end
+
+        private
+
+        def deserted?(path)
+          ::UNIXSocket.new(path).close
+          false
+        rescue ::Errno::ECONNREFUSED
+          true
         end
       end
     end
