@@ -18,7 +18,7 @@ Gem::Specification.new do |spec|
   # By folder rather than from git: the gem builds from a clone and from a tarball alike.
   spec.files = Dir.chdir(__dir__) do
     Dir['ext/**/*.{c,h,def,rb}', 'ext/**/depend', 'lib/**/*.{rb,lua,html}', 'sig/**/*.rbs', 'sig/manifest.yaml', 'exe/*',
-        'examples/**/*.rb', 'docs/**/*.{md,svg}', 'README.md', 'CHANGELOG.md', 'LICENSE', '.yardopts']
+        'examples/**/*.{rb,ru}', 'docs/**/*.{md,png,svg}', 'docs/yard.rb', 'examples/README.md', 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'LICENSE', '.yardopts']
       .select { |path| File.file?(path) }.sort
   end
   spec.bindir        = 'exe'

@@ -28,6 +28,8 @@ class TestGem < Minitest::Test
     end
     server.stop(within: 0)
   RUBY
+  # Any time will do; without one RubyGems takes that of the build.
+  EPOCH = '1700000000'
   FOLDER = Dir.mktmpdir('polyphony-gem')
   Minitest.after_run { FileUtils.rm_rf(FOLDER) }
 
@@ -62,7 +64,7 @@ class TestGem < Minitest::Test
     def install_gem
       home = File.join(FOLDER, 'home')
       file = File.join(FOLDER, 'polyphony.gem')
-      run!({}, 'gem', 'build', '--output', file, 'polyphony.gemspec')
+      run!({ 'SOURCE_DATE_EPOCH' => EPOCH }, 'gem', 'build', '--output', file, 'polyphony.gemspec')
       run!(gem_home(home), 'gem', 'install', '--local', '--no-document', file, chdir: FOLDER)
       home
     end
@@ -123,6 +125,14 @@ class TestGem < Minitest::Test
     assert_equal "false false\nHTTP/1.1 200 OK\nHTTP/1.1 505 HTTP Version Not Supported\n", output
   end
 
+  # Whoever builds it from the same sources gets the same bytes.
+  def test_the_gem_is_built_the_same_twice
+    built(:gem)
+    twin = File.join(FOLDER, 'twin.gem')
+    run!({ 'SOURCE_DATE_EPOCH' => EPOCH }, 'gem', 'build', '--output', twin, 'polyphony.gemspec')
+    assert FileUtils.identical?(File.join(FOLDER, 'polyphony.gem'), twin)
+  end
+
   def test_the_gem_carries_no_built_or_foreign_file
     spec = Gem::Specification.load(File.join(ROOT, 'polyphony.gemspec'))
     assert_empty spec.files.grep(/\.(so|bundle|o|log|gem)\z|\Atest|\Avendor|\Atmp/)
@@ -131,6 +141,10 @@ class TestGem < Minitest::Test
     assert_includes spec.files, 'ext/build.rb'
     assert_includes spec.files, 'lib/polyphony.rb'
     assert_includes spec.files, 'LICENSE'
+    assert_includes spec.files, 'SECURITY.md'
+    assert_equal 'MIT', spec.license
+    linked = File.read(File.join(ROOT, 'README.md')).scan(/\]\((\w[^)#:]*\.(?:md|rb))\)/).flatten
+    assert_empty linked - spec.files, 'what README leads to'
   end
 
   def test_it_builds_and_runs_with_liburing_alone

@@ -10,8 +10,8 @@ class TestLayers < Minitest::Test
   LIB = File.join(ROOT, 'lib')
 
   # Plain C. A file that is not named here belongs to layer 1, or to layer 2 by its name.
-  LAYER_0 = %w[util clock list ring timer_heap wakeup op op_pool driver loop driver_table attempt
-               driver_uring driver_uring_setup driver_libev driver_libev_api offload faults].freeze
+  LAYER_0 = %w[util accept clock list ring timer_heap wakeup op op_pool driver loop driver_table attempt
+               driver_uring driver_uring_setup driver_libev driver_libev_api offload page_cache faults].freeze
   LAYER_2 = /\A(class_\w+|direct_\w+|polyphony_ext)\z/.freeze
 
   METHOD_DEFINITION =
@@ -56,6 +56,18 @@ class TestLayers < Minitest::Test
   def test_only_layer_2_defines_ruby_methods
     guilty = c_files.select { |file| layer(file) < 2 && code(file).match?(METHOD_DEFINITION) }
     assert_empty guilty.map { |file| base(file) }
+  end
+
+  # Its own shared object: of the other one it may have what is plain C, and that only in headers.
+  def test_of_the_other_extension_the_web_server_includes_plain_headers_only
+    found = Dir["#{ROOT}/ext/polyphony_http/*.{c,h}"].flat_map { |file| includes(file, '"') }.grep(%r{/})
+    assert_empty found.reject { |path| path.match?(%r{\A\.\./polyphony/\w+\.h\z}) && layer(path).zero? }
+    assert_empty c_files.flat_map { |file| includes(file, '"') }.grep(%r{/})
+  end
+
+  def test_the_command_requires_the_command_line_only
+    paths = Dir["#{ROOT}/exe/*"].flat_map { |file| File.read(file).scan(REQUIRE).map(&:last) }
+    assert_equal ['polyphony/cli'], paths
   end
 
   # So that it can be fuzzed: see test/fuzz.
