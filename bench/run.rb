@@ -2,11 +2,14 @@
 
 # Measures Polyphony against the limit of what bare Ruby or plain C can do, in one and the same run.
 #
-#   ruby -Ilib bench/run.rb            all rows; writes bench/results/micro.md and micro.json
-#   ruby -Ilib bench/run.rb switch     only the rows named; prints, and writes nothing
+#   ruby -Ilib bench/run.rb            all rows, which takes long
+#   ruby -Ilib bench/run.rb switch     only the rows named
+#
+# Results are written to bench/results row by row; a row that is measured again takes the place of the former one, the others stay.
 #
 #   BENCH_ROUNDS=9    rounds per row (each row has its own default)
-#   BENCH_SCALE=0.1   shorter (or longer) measurements
+#   BENCH_SCALE=0.1   shorter (or longer) measurements, which are printed and not kept
+#   BENCH_KEEP=0      only print
 
 require_relative 'support/suite'
 

@@ -23,5 +23,10 @@ require_relative '../support/echo'
     end
 
     polyphony(500) { |ms| Bench::Echo.measure(Bench::Echo.ours, connections, ms / 1000.0) }
+
+    %w[polyphony-1.6-io_uring polyphony-1.6-libev async eventmachine nio4r carbon_fiber uringmachine].each do |name|
+      peer(name, 500) { |ms| Bench::Echo.measure(Bench::Echo.with(name[/[a-z_]+(4r)?/]), connections, ms / 1000.0) }
+    end
+    beside('Thread', 500) { |ms| Bench::Echo.measure(Bench::Echo.with('Thread'), connections, ms / 1000.0) }
   end
 end

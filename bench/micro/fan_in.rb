@@ -3,6 +3,7 @@
 # A hundred senders take turns, one message each time; how many there are is known beforehand.
 Bench.row 'fan_in' do
   title 'messages, 100 to 1 (each)'
+  grows 'messages'
   metric :ns, 'ns', ratio: 2
 
   limit('Fiber#transfer and an Array', 1_000_000) do |n|
@@ -28,5 +29,12 @@ Bench.row 'fan_in' do
     box = Thread::Queue.new
     senders = Array.new(100) { |i| Thread.new { loop { box << i; Thread.pass } } }
     measure(n, clock: Bench::Worker::WALL) { n.times { box.shift } }.tap { senders.each(&:kill).each(&:join) }
+  end
+
+  older(50_000) do |n|
+    main = Fiber.current
+    turns = [n / 100, 1].max
+    100.times { |i| spin { turns.times { main << i; snooze } } }
+    measure(turns * 100) { (turns * 100).times { receive } }
   end
 end

@@ -38,4 +38,10 @@ Bench.row 'line_echo' do
     procs = sides.call(n)
     measure_both(n) { Async { |task| procs.map { |side| task.async { side.call } }.each(&:wait) } }
   end
+
+  peer('carbon_fiber', 20_000) do |n|
+    require 'carbon_fiber'
+    procs = sides.call(n)
+    measure_both(n) { in_scheduler(CarbonFiber::Scheduler, procs) }
+  end
 end

@@ -18,4 +18,9 @@ Bench.row 'net_http' do
     require 'async'
     Bench::SlowHTTP.measure(n) { |clients| Async { |task| clients.map { |client| task.async { client.call } }.each(&:wait) } }
   end
+
+  peer('carbon_fiber', 10) do |n|
+    require 'carbon_fiber'
+    Bench::SlowHTTP.measure(n) { |clients| in_scheduler(CarbonFiber::Scheduler, clients) }
+  end
 end

@@ -2,6 +2,7 @@
 
 Bench.row 'ping_pong' do
   title 'messages, ping-pong (each)'
+  grows 'messages'
   metric :ns, 'ns', ratio: 2
 
   limit('Fiber#transfer', 2_000_000) do |n|
@@ -21,5 +22,19 @@ Bench.row 'ping_pong' do
     back = Thread::Queue.new
     other = Thread.new { loop { back << there.shift } }
     measure(n, clock: Bench::Worker::WALL) { (n / 2).times { |i| there << i; back.shift } }.tap { other.kill.join }
+  end
+
+  older(100_000) do |n|
+    main = Fiber.current
+    other = spin { loop { main << receive } }
+    measure(n) { (n / 2).times { |i| other << i; receive } }.tap { other.stop }
+  end
+
+  async(20_000) do |n, task|
+    require 'async/queue'
+    there = Async::Queue.new
+    back = Async::Queue.new
+    other = task.async { loop { back.enqueue(there.dequeue) } }
+    measure(n) { (n / 2).times { |i| there.enqueue(i); back.dequeue } }.tap { other.stop }
   end
 end

@@ -2,6 +2,7 @@
 
 Bench.row 'spin_await' do
   title 'spin + await, empty fiber'
+  grows 'fibers, one after the other'
   metric :ns, 'ns', ratio: 3
 
   limit('Fiber.new + resume', 200_000) do |n|
@@ -15,4 +16,7 @@ Bench.row 'spin_await' do
   beside('Thread.new + join', 3_000) do |n|
     measure(n, clock: Bench::Worker::WALL) { n.times { Thread.new {}.join } }
   end
+
+  older(5_000) { |n| measure(n) { n.times { spin {}.await } } }
+  async(10_000) { |n, task| measure(n) { n.times { task.async {}.wait } } }
 end

@@ -4,6 +4,7 @@
 # 31,744 for which there are memory mappings (two a fiber, vm.max_map_count): it has to.
 Bench.row 'spin_unheld' do
   title 'spin 50,000, keep none, await children (each)'
+  grows 'fibers at once'
   metric :ns, 'ns', ratio: 3
   no_warm_up
 
@@ -17,4 +18,6 @@ Bench.row 'spin_unheld' do
       Fiber.current.await_all_children
     end
   end
+
+  async(50_000) { |n, task| measure(n) { n.times { task.async {} } } }
 end

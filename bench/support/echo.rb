@@ -28,6 +28,10 @@ module Bench
       [RbConfig.ruby, '--disable-gems', File.join(__dir__, 'echo_server.rb')]
     end
 
+    def with(name)
+      [RbConfig.ruby, name == 'Thread' ? '--disable-gems' : '--enable-gems', File.join(__dir__, 'echo_peer.rb'), name]
+    end
+
     def native(name)
       [Native.program(name)]
     end

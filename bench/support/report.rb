@@ -5,16 +5,16 @@ module Bench
   class Report
     HEAD = ['row', 'limit', 'io_uring', 'x limit', 'libev', 'x limit', 'target', 'beside'].freeze
 
-    def initialize(summaries, machine, seconds:, scale:)
+    def initialize(summaries, machine, facts, seconds:, scale:)
       @summaries = summaries
-      @facts = machine.facts
+      @facts = facts
       @drivers = machine.drivers
       @seconds = seconds
       @scale = scale
     end
 
     def markdown
-      [*heading, '', table_row(HEAD), table_row(HEAD.map { '---' }), *lines, '', *notes].join("\n") + "\n"
+      [*heading, '', table_row(HEAD), table_row(HEAD.map { '---' }), *lines, '', *growth, *notes].join("\n") + "\n"
     end
 
     def to_h
@@ -37,8 +37,21 @@ module Bench
       libraries = @facts[:libraries].map { |name, version| "#{name} #{version}" }.join(', ')
       ["#{@facts[:processor]}, #{@facts[:processors]} processors · #{@facts[:kernel]} · #{@facts[:ruby]} · " \
        "#{libraries}", '',
-       "Load average when it began to report: #{@facts[:load_average]}. Took #{@seconds.round} s" \
+       "Load average when the first of these rows began: #{@facts[:load_average]}. Took #{@seconds.round} s" \
        "#{@scale == 1.0 ? '' : " at scale #{@scale}"}."]
+    end
+
+    # How much more an operation costs when there is a hundred times the work.
+    def growth
+      rows = @summaries.select { |summary| summary.growth.any? }
+      return [] if rows.empty?
+
+      lines = rows.map do |summary|
+        sides = summary.measured_sides.filter_map { |side| (factor = summary.growth_factor(side)) && "#{side} #{format('%.2f', factor)}" }
+        table_row([summary.row.title, summary.row.grows, sides.join('; ')])
+      end
+      ['## How cost grows', '', 'One operation with all the work of the row, in multiples of one with a hundredth of it: 1 is flat. ' \
+       'Single rounds; drawn in growth.svg.', '', table_row(['row', 'a hundred times as many', 'x']), table_row(%w[--- --- ---]), *lines, '']
     end
 
     def notes
@@ -47,7 +60,14 @@ module Bench
       end
       ['Medians of interleaved rounds; ratios are taken within each round, their range is in ' \
        'brackets. `ok` and `MISSED` stand for the target. Rows without I/O and threads are in CPU ' \
-       'time, the others in wall time.', *failures]
+       'time, the others in wall time.', *versions, *failures]
+    end
+
+    def versions
+      peers = @summaries.flat_map { |summary| summary.row.peers.map(&:name) }.uniq
+      missing, there = peers.map { |name| [name, Peers.missing(name)] }.partition(&:last)
+      lines = there.empty? ? [] : ['', "Peers: #{there.map { |name, _| "#{Peers.gem_of(name)} #{Peers.version(name)}" }.uniq.join(', ')}."]
+      lines + [''] + missing.map { |name, why| "- not to be had: #{name}: #{why}" }
     end
 
     def lines
@@ -72,7 +92,7 @@ module Bench
     end
 
     def beside(summary, metric)
-      sides = summary.row.sides.select { |side| %i[beside peer].include?(side.kind) }
+      sides = summary.row.sides.select { |side| side.kind == :beside || (side.kind == :peer && summary.figure(side.name, metric)) }
       sides.map { |side| "#{side.name} #{figure(summary, side.name, metric)}#{to_peer(summary, side, metric)}" }.join('; ')
     end
 
@@ -114,7 +134,7 @@ module Bench
     end
 
     def row_data(summary)
-      { title: summary.row.title, rounds: summary.rounds, failures: summary.failures,
+      { title: summary.row.title, rounds: summary.rounds, failures: summary.failures, data: summary.data, growth: summary.growth,
         metrics: summary.row.metrics.to_h { |metric| [metric.name, metric_data(summary, metric)] } }
     end
 

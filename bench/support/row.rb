@@ -46,6 +46,13 @@ module Bench
       @warm_up
     end
 
+    # What there is more of when the work is: said, it is measured at a hundredth and a tenth, too.
+    # A row with +floor+ says how little is worth measuring.
+    def grows(what = nil)
+      @grows = what if what
+      @grows
+    end
+
     # How many memory mappings its processes need. The usual limit of the kernel is 65,530, two for each fiber.
     def mappings(number = nil)
       @mappings = number if number
@@ -73,6 +80,47 @@ module Bench
     # A gem that does the same; see peers.rb. Ratios are taken to it as to the limit.
     def peer(name, count, &block)
       add(name, :peer, [], count, block)
+    end
+
+    # Polyphony 1.6 in its two builds; the block is run with it loaded.
+    def older(count, &block)
+      %w[polyphony-1.6-io_uring polyphony-1.6-libev].each do |name|
+        peer(name, count) do |n|
+          require 'polyphony'
+          instance_exec(n, &block)
+        end
+      end
+    end
+
+    # The block gives procs that are run by the scheduler of Carbon Fiber, and how many operations that are.
+    def carbon_fiber(count, clock: Process::CLOCK_PROCESS_CPUTIME_ID, &block)
+      peer('carbon_fiber', count) do |n|
+        require 'carbon_fiber'
+        operations, bodies = instance_exec(n, &block)
+        measure(operations, clock: clock) { in_scheduler(CarbonFiber::Scheduler, bodies) }
+      end
+    end
+
+    # The same for UringMachine, whose machine the block gets, too.
+    def uringmachine(count, clock: Process::CLOCK_PROCESS_CPUTIME_ID, &block)
+      peer('uringmachine', count) do |n|
+        require 'uringmachine'
+        machine = UringMachine.new
+        operations, bodies = instance_exec(n, machine, &block)
+        measure(operations, clock: clock) do
+          fibers = bodies.map { |body| machine.spin { body.call } }
+          machine.join(*fibers)
+        end
+      end
+    end
+
+    # What the block returns is returned, of an Async that has ended.
+    def async(count, &block)
+      peer('async', count) do |n|
+        require 'async'
+        worker = self
+        Async { |task| worker.instance_exec(n, task, &block) }.wait
+      end
     end
 
     # Becomes one side per driver.

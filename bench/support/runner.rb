@@ -94,7 +94,7 @@ module Bench
     def explain(complaint, status, late)
       return "no answer within #{PATIENCE} s" if late
 
-      complaint.lines.first&.strip || status.to_s
+      (complaint.lines.grep(/Error/).first || complaint.lines.first)&.strip || status.to_s
     end
   end
 end

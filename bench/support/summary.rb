@@ -16,11 +16,40 @@ module Bench
   # What the rounds of one row come to. A ratio is taken within each round and the median is of
   # these: what slows down a whole round falls out.
   class Summary
-    attr_reader :row
+    attr_reader :row, :data, :growth
 
-    def initialize(row, rounds)
+    # @param growth [Hash{Float => Hash}] one round's figures by scale
+    def initialize(row, rounds, growth = {})
       @row = row
+      @data = rounds
       @rounds = rounds
+      @growth = growth
+    end
+
+    # What was stored, see Store.
+    def self.restore(row, stored)
+      rounds = stored['data'].map { |round| restore_round(round) }
+      new(row, rounds, stored.fetch('growth', {}).to_h { |scale, round| [scale.to_f, restore_round(round)] })
+    end
+
+    def self.restore_round(round)
+      round.to_h { |side, figures| [side, figures.is_a?(Hash) ? figures.transform_keys(&:to_sym) : figures] }
+    end
+
+    # @return [Hash{Float => Numeric}] the first metric by scale, the whole work included
+    def course(side)
+      metric = @row.metrics.first
+      course = @growth.transform_values { |round| value(round, side, metric) }
+      course.merge(1.0 => figure(side, metric)&.median).compact
+    end
+
+    # @return [Float, nil] how many times as much one operation costs when there is a hundred times the work
+    def growth_factor(side)
+      course = course(side)
+      return if course.size < 2 || !course[1.0]&.positive?
+
+      first = course[course.keys.min]
+      @row.metrics.first.lower_is_better? ? course[1.0] / first.to_f : first / course[1.0].to_f
     end
 
     # @return [Spread, nil]

@@ -5,6 +5,7 @@
 # A side that is not ours sees a bare Ruby: nothing of Polyphony is loaded.
 
 require 'json'
+require 'rbconfig'
 require_relative 'row'
 require_relative 'native'
 
@@ -60,6 +61,32 @@ module Bench
 
     def now(clock = WALL)
       Process.clock_gettime(clock)
+    end
+
+    # @return [Float] milliseconds for a Ruby with these arguments to begin and end; the quickest of so many
+    def start(times, *flags, code)
+      Array.new(times) { elapsed(WALL) { system({ 'RUBYOPT' => nil }, RbConfig.ruby, *flags, '-e', code, exception: true) } }.min * 1e3
+    end
+
+    # Runs the procs as fibers of somebody's Fiber::Scheduler, in a thread that ends when all have.
+    def in_scheduler(scheduler, bodies)
+      Thread.new do
+        Fiber.set_scheduler(scheduler.new)
+        bodies.each { |body| Fiber.schedule { body.call } }
+      end.join
+    end
+
+    # @return [Hash] what this process grew by, for each of +count+, while the block made them
+    def resident(count)
+      GC.start
+      before = rss
+      kept = yield
+      GC.start
+      { kb: (rss - before).fdiv(count) }.tap { kept.clear }
+    end
+
+    def rss
+      Integer(File.read('/proc/self/status')[/VmRSS:\s+(\d+)/, 1])
     end
 
     # Runs a C program of bench/support, which prints JSON.

@@ -4,10 +4,11 @@ require_relative 'load'
 
 module Bench
   module HTTP
-    # One kind of traffic. +targets+ are what BASELINES.md wants: side (or :best, the fastest of the Ruby
-    # servers) => at least so many times its rate.
-    # +limit+ is false where nginx, without the application, has nothing to answer.
-    Row = Struct.new(:name, :title, :way, :targets, :load, :limit, keyword_init: true) do
+    # One kind of traffic. +targets+: side, :best (the fastest of the Ruby
+    # servers) or 'alone', the application called in a loop => at least so many times its rate.
+    # +limit+ is false where nginx, without the application, has nothing to answer; +alone+ is the path at which the application is
+    # called without a server there.
+    Row = Struct.new(:name, :title, :way, :targets, :load, :limit, :alone, keyword_init: true) do
       def for?(side)
         side.ways.include?(way) && (limit != false || side.kind != :limit)
       end
@@ -27,7 +28,8 @@ module Bench
               load: ->(server, seconds) { Load.wrk(server, '/big', connections: 16, seconds: seconds) }),
       Row.new(name: 'upload', title: '1 MiB upload', way: :http, targets: { best: 1.2 },
               load: ->(server, seconds) { Load.wrk(server, '/upload', connections: 16, seconds: seconds, script: Load::UPLOAD) }),
-      Row.new(name: 'json', title: 'JSON with a query of SQLite', way: :http, targets: { 'puma' => 1.5 }, limit: false,
+      Row.new(name: 'json', title: 'JSON with a query of SQLite', way: :http, targets: { 'puma' => 1.2, 'alone' => 0.9 },
+              limit: false, alone: '/json',
               load: ->(server, seconds) { Load.wrk(server, '/json', connections: 64, seconds: seconds) }),
       Row.new(name: 'tls', title: 'hello world over TLS, 64 connections kept alive', way: :https,
               targets: { 'puma' => 4, 'iodine' => 0.95 },

@@ -5,6 +5,8 @@
 #
 #   ruby -Ilib bench/net/http/run.rb             all rows; writes bench/results/http.md, .json and .svg
 #   ruby -Ilib bench/net/http/run.rb hello h2    only these; prints, and writes nothing
+#   ruby -Ilib bench/net/http/run.rb --keep h2   only these; the other rows stay in bench/results, if they were measured on the same machine and
+#                                                for as long: a whole run takes a quarter of an hour
 #
 #   BENCH_ROUNDS=5     rounds (3 without it)
 #   BENCH_SECONDS=8    for one measurement (4 without it)
@@ -16,6 +18,7 @@ require_relative '../../support/summary'
 require_relative '../../support/report'
 require_relative 'sides'
 require_relative 'server_process'
+require_relative 'alone'
 require_relative 'rows'
 require_relative 'table'
 require_relative 'plot'
@@ -27,8 +30,10 @@ module Bench
     # A run of all rows, or of those named.
     class Run
       RESULTS = File.expand_path('../../results', __dir__)
+      SAME = %w[processor processors kernel ruby libraries].freeze
 
       def initialize(names)
+        names -= ['--keep'] if (@keep = names.include?('--keep'))
         @rows = names.empty? ? ROWS : ROWS.select { |row| names.include?(row.name) }
         @whole = names.empty?
         unknown = names - ROWS.map(&:name)
@@ -43,13 +48,28 @@ module Bench
       # @return [Integer] the exit status
       def call
         results = @rows.each_with_index.to_h { |row, index| [row, measure(row, index)] }
+        results = with_kept(results) if @keep
         table = Table.new(results, @sides, @machine.facts, rounds: @rounds, seconds: @seconds)
         puts '', table.markdown
-        publish(table) if @whole
+        publish(table) if @whole || @keep
         0
       end
 
       private
+
+      # Figures of another machine, or of shorter rounds, do not belong into one table with these: such rows are dropped.
+      def with_kept(results)
+        kept = JSON.parse(File.read("#{RESULTS}/http.json"))
+        same = kept.values_at('rounds', 'seconds') == [@rounds, @seconds] && kept['machine'].slice(*SAME) == JSON.parse(@machine.facts.to_json).slice(*SAME)
+        warn 'bench/results/http.json was measured elsewhere, or for another time: a new table begins' unless same
+
+        ROWS.to_h { |row| [row, results[row] || (same ? rounds_of(kept, row) : nil)] }.compact
+      end
+
+      def rounds_of(kept, row)
+        rounds = kept['rows'].dig(row.name, 'rounds') or return
+        rounds.map { |round| round.transform_values { |figures| figures.is_a?(Hash) ? figures.transform_keys(&:to_sym) : figures } }
+      end
 
       def wanted?(side)
         chosen = ENV['BENCH_SIDES']&.split(',')
@@ -70,8 +90,13 @@ module Bench
             puts format('[%<n>d/%<all>d] %<row>s, round %<round>d: %<side>s %<text>s', n: index + 1, all: @rows.size, row: row.name,
                                                                                   round: round + 1, side: side.name, text: brief(figures))
             [side.name, figures]
-          end
+          end.merge(alone(row))
         end
+      end
+
+      # @return [Hash] the application without a server, where it is most of what a request costs
+      def alone(row)
+        row.alone ? { 'alone' => Alone.measure(row.alone, @seconds) } : {}
       end
 
       def attempt(row, side)

@@ -25,12 +25,22 @@ module Bench
         server&.stop
       end
 
+      # A thousand things, of which the application shows twenty.
+      # @return [String] a path in that folder
+      def self.database(folder)
+        path = "#{folder}/things.db"
+        rows = (1..1000).map { |id| "(#{id}, 'thing #{id}', #{(id * 7919) % 1000})" }.join(',')
+        sql = "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, price INTEGER); INSERT INTO things VALUES #{rows};"
+        system('sqlite3', path, sql, exception: true)
+        path
+      end
+
       def initialize(side, way)
         @folder = Dir.mktmpdir('bench-http')
         @port = free_port
         certificate
         environment, command = side.start(way, @port, @folder)
-        environment = environment.merge('BENCH_DATABASE' => database)
+        environment = environment.merge('BENCH_DATABASE' => self.class.database(@folder))
         command = ['taskset', '-c', '0', *command] if Etc.nprocessors > 1
         @pid = ::Process.spawn(environment, *command, out: log, err: log, pgroup: true, chdir: @folder)
       end
@@ -52,6 +62,14 @@ module Bench
       # @return [Float] seconds of CPU of its processes so far
       def cpu
         processes.sum { |pid| stat(pid)[11, 2].sum(&:to_i) / TICKS.to_f }
+      end
+
+      # What a busy machine takes from a server with one thread: it is one of many who want that core, a server with many threads is many of them.
+      # @return [Float] seconds so far for which one of its threads, the one that had to wait most, was ready to run and another process had the core
+      def waited
+        Dir["/proc/#{@pid}/task/*/schedstat"].map { |path| File.read(path).split[1].to_i }.max.to_i / 1e9
+      rescue SystemCallError
+        retry # a thread ended while we looked
       end
 
       # @return [Float] MiB of its processes
@@ -118,15 +136,6 @@ module Bench
         cert.sign(key, 'SHA256')
         File.write("#{@folder}/key.pem", key.to_pem)
         File.write("#{@folder}/cert.pem", cert.to_pem)
-      end
-
-      # A thousand things, of which the application shows twenty.
-      def database
-        path = "#{@folder}/things.db"
-        rows = (1..1000).map { |id| "(#{id}, 'thing #{id}', #{(id * 7919) % 1000})" }.join(',')
-        sql = "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, price INTEGER); INSERT INTO things VALUES #{rows};"
-        system('sqlite3', path, sql, exception: true)
-        path
       end
 
       def clock

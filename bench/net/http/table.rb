@@ -64,7 +64,15 @@ module Bench
       end
 
       def targets(row)
-        row.targets.map { |side, ratio| "≥ #{ratio}x #{side == :best ? 'the best Ruby server' : side}" }.join(', ')
+        row.targets.map { |side, ratio| "≥ #{ratio}x #{name_of(row, side)}" }.join(', ')
+      end
+
+      def name_of(row, side)
+        case side
+        when :best then 'the best Ruby server'
+        when 'alone' then "the application alone (#{(rate = figure(row, side)) ? Report.number(rate.median) : 'failed'})"
+        else side
+        end
       end
 
       # In each round the ratio to what that round had to offer.
