@@ -23,8 +23,7 @@ class Crawler
   attr_reader :found, :failed
 
   def initialize(url)
-    @url = url
-    @found, @failed = {}, {}
+    @url, @found, @failed = url, {}, {}
   end
 
   def crawl(paths, deep:)

@@ -12,8 +12,7 @@ CERT = OpenSSL::X509::Certificate.new.tap do |cert|
   cert.serial = 1
   cert.subject = cert.issuer = OpenSSL::X509::Name.parse('/CN=localhost')
   cert.public_key = KEY
-  cert.not_before = Time.now - 60
-  cert.not_after = Time.now + 3600
+  cert.not_before, cert.not_after = Time.now - 60, Time.now + 3600
   cert.sign(KEY, 'SHA256')
 end
 

@@ -16,8 +16,7 @@ place = { host: ENV.fetch('MYSQL_HOST', '127.0.0.1'), port: ENV.fetch('MYSQL_POR
 place = { socket: ENV['MYSQL_SOCKET'] } if ENV.key?('MYSQL_SOCKET')
 settings = { **place, username: ENV.fetch('MYSQL_USER', 'root'), password: ENV['MYSQL_PASSWORD'],
              database: ENV.fetch('MYSQL_DATABASE', 'test'), connect_timeout: 2 }
-made = 0
-pool = Polyphony::ResourcePool.new(limit: 3) { Mysql2::Client.new(settings).tap { made += 1 } }
+pool = Polyphony::ResourcePool.new(limit: 3) { Mysql2::Client.new(settings) }
 
 def pool.with # broken connections do not go back
   acquire do |client|
@@ -35,7 +34,7 @@ rescue Mysql2::Error => e
 end
 began = Time.now
 sums = Fiber.map(1..9) { |i| pool.with { |client| client.query("SELECT #{i} * #{i} AS sum, SLEEP(0.1)").first['sum'] } }
-puts "squares: #{sums.join(' ')}, with #{made} connections"
+puts "squares: #{sums.join(' ')}, with #{pool.size} connections"
 puts "nine times 0.1 s took less than 0.9 s: #{Time.now - began < 0.9}"
 
 pool.with do |client|

@@ -2,7 +2,6 @@
 
 # A cache in Redis: fifty fibers at once, one connection, each price is computed once. Needs the gem redis-client and a server.
 #   REDIS_URL=redis://localhost:6379 ruby -Ilib examples/redis_cache.rb
-
 require 'polyphony'
 begin
   require 'polyphony/adapters/redis_client'

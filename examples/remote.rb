@@ -2,7 +2,6 @@
 
 # Processes that send each other messages by name, over Redis. One of them is killed in the middle of its work: nothing is lost.
 #   REDIS_URL=redis://localhost:6379 ruby -Ilib examples/remote.rb
-
 require 'polyphony'
 begin
   require 'polyphony/remote'

@@ -2,6 +2,8 @@
 
 # Draws the flow of a switch, for the guide: ruby docs/pictures/switch.rb > docs/pictures/switch.svg
 # Boxes stand in a grid; what leads from one to the next is given by their names.
+require_relative 'support/svg'
+
 WIDTH = 236
 HEIGHT = 58
 GAP_X = 54
@@ -29,15 +31,9 @@ BOXES = {
 # From, to, word beside it.
 ARROWS = [%i[wait timers], %i[timers look], [:look, :often, 'yes'], [:look, :idle, 'no'], %i[idle poll], %i[poll settle], %i[settle timers],
           [:often, :interrupts, 'no'], [:often, :peek, 'yes'], %i[peek interrupts], %i[interrupts transfer]].freeze
-COLOURS = { fiber: '#dcecff', core: '#f4f1ea', kernel: '#e3f4e1' }.freeze
-
-def text(x, y, words, size: 13, fill: '#222', weight: 'normal', anchor: 'middle')
-  %(<text x="#{x}" y="#{y}" font-size="#{size}" fill="#{fill}" font-weight="#{weight}" text-anchor="#{anchor}">#{words}</text>)
-end
 
 def box(box)
-  %(<rect x="#{box.x}" y="#{box.y}" width="#{WIDTH}" height="#{HEIGHT}" rx="9" fill="#{COLOURS.fetch(box.kind)}" stroke="#8a8577"/>) +
-    text(box.middle_x, box.y + 25, box.lines[0], weight: 'bold') + text(box.middle_x, box.y + 44, box.lines[1], size: 11.5, fill: '#555')
+  SVG.box(box.x, box.y, WIDTH, HEIGHT, box.kind, *box.lines)
 end
 
 # Straight where they stand in a line, else out of the side and in at the side.
@@ -55,18 +51,14 @@ end
 
 def arrow(from, to, word)
   line = points(from, to)
-  path = %(<polyline points="#{line.map { |point| point.join(',') }.join(' ')}" fill="none" stroke="#555" stroke-width="1.5" marker-end="url(#tip)"/>)
+  path = SVG.line(line)
   return path unless word
 
   (x1, y1), (x2, y2) = line
-  path + text((x1 + x2) / 2 + (x1 == x2 ? 8 : 0), (y1 + y2) / 2 + (x1 == x2 ? 4 : -7), word, size: 11.5, fill: '#555', anchor: x1 == x2 ? 'start' : 'middle')
+  path + SVG.text((x1 + x2) / 2 + (x1 == x2 ? 8 : 0), (y1 + y2) / 2 + (x1 == x2 ? 4 : -7), word, size: 11.5, fill: '#555', anchor: x1 == x2 ? 'start' : 'middle')
 end
 
 width = BOXES.values.map { |b| b.x + WIDTH }.max + 20
 height = BOXES.values.map { |b| b.y + HEIGHT }.max + 20
-puts %(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 #{width} #{height}" width="#{width}" height="#{height}" font-family="system-ui, sans-serif">),
-     '<title>The flow of a switch</title>',
-     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#555"/></marker></defs>',
-     %(<rect width="#{width}" height="#{height}" fill="#fff"/>),
-     ARROWS.map { |from, to, word| arrow(BOXES.fetch(from), BOXES.fetch(to), word) },
-     BOXES.values.map { |b| box(b) }, '</svg>'
+puts SVG.page('The flow of a switch', width, height, ARROWS.map { |from, to, word| arrow(BOXES.fetch(from), BOXES.fetch(to), word) },
+              BOXES.values.map { |b| box(b) })

@@ -5,6 +5,11 @@ require 'pg'
 class Shop
   # A connection to PostgreSQL, which is opened again when it was lost.
   class OnPostgres
+    # To ask the server for the names of its types takes longer than to connect: one connection does it for all.
+    def self.types(connection)
+      @types ||= PG::BasicTypeMapForResults.new(connection)
+    end
+
     def initialize(url)
       @url = url
     end
@@ -16,9 +21,11 @@ class Shop
 
     private
 
+    # A fiber that is ended here leaves no connection that is half ready.
     def connect
-      @pg = PG.connect(@url)
-      @pg.type_map_for_results = PG::BasicTypeMapForResults.new(@pg)
+      pg = PG.connect(@url)
+      pg.type_map_for_results = OnPostgres.types(pg)
+      @pg = pg
     end
   end
 end

@@ -1,16 +1,11 @@
 # frozen_string_literal: true
 
+require_relative 'stock'
+
 # Customers, things and orders in a database: PostgreSQL or SQLite, behind a pool of connections.
 class Shop
   Refused = Class.new(StandardError)
   Unknown = Class.new(Refused)
-
-  SCHEMA = [
-    'CREATE TABLE IF NOT EXISTS customers (id INTEGER PRIMARY KEY, name TEXT)',
-    'CREATE TABLE IF NOT EXISTS things (id INTEGER PRIMARY KEY, name TEXT, price INTEGER)',
-    'CREATE TABLE IF NOT EXISTS orders (customer INTEGER, thing INTEGER, amount INTEGER)',
-    'CREATE INDEX IF NOT EXISTS orders_of_customer ON orders (customer)'
-  ].freeze
 
   # @return [Shop] with a thousand customers if it is new
   def self.open(url, connections: 10)
@@ -25,12 +20,8 @@ class Shop
   end
 
   def prepare
-    SCHEMA.each { |sql| query(sql) }
-    return unless query('SELECT count(*) AS n FROM customers').first['n'].to_i.zero?
-
-    query("INSERT INTO customers VALUES #{rows { |id| "(#{id}, 'customer #{id}')" }}")
-    query("INSERT INTO things VALUES #{rows { |id| "(#{id}, 'thing #{id}', #{id * 7919 % 1000})" }}")
-    query("INSERT INTO orders VALUES #{rows { |id| "(#{id}, #{id * 31 % 1000 + 1}, 1)" }}")
+    Stock::TABLES.each { |sql| query(sql) }
+    Stock::ROWS.each { |sql| query(sql) } if query('SELECT count(*) AS n FROM customers').first['n'].to_i.zero?
   end
 
   def customer(id)
@@ -56,9 +47,5 @@ class Shop
 
   def query(sql, *values)
     @pool.acquire { |connection| connection.query(sql, *values) }
-  end
-
-  def rows(&block)
-    (1..1000).map(&block).join(',')
   end
 end

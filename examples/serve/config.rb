@@ -33,6 +33,7 @@ metrics '/metrics'
 health '/health'
 ready '/ready'
 
+# early_hints true      # 103 to clients of HTTP/1.1, too
 # environment 'production'
 # pidfile 'tmp/polyphony.pid'
 # user 'shop'
