@@ -41,7 +41,8 @@ RUBY_FUNC_EXPORTED int sqlite3_polyphonyext_init(void *db, char **message, const
   return SQLITE_OK;
 }
 
-/* The connection to which the fiber has loaded it last. */
+/* The connection to which the fiber has loaded it last. From here on each of the two keeps the other: a link that outlived its connection,
+ * because something was raised before, would have a pointer to what is not there. */
 static VALUE Link_s_fetch(VALUE klass, VALUE database, VALUE file, VALUE errors) {
   void *(*db_mutex)(void *);
   VALUE self = rb_thread_local_aref(rb_thread_current(), id_attached);
@@ -53,6 +54,8 @@ static VALUE Link_s_fetch(VALUE klass, VALUE database, VALUE file, VALUE errors)
   RB_OBJ_WRITE(self, &link->errors, errors);
   RB_OBJ_WRITE(self, &link->database, database);
   RB_OBJ_WRITE(self, &link->file, file);
+  rb_ivar_set(database, id_link, self);
+  sqlite_fork_know(link);
   db_mutex = (void *(*)(void *))link->api[API_DB_MUTEX];
   link->turns = !db_mutex(link->db);
   sqlite_handlers_set_busy(link, true);
@@ -87,6 +90,19 @@ static VALUE Link_s_without_mutexes(VALUE klass, VALUE path, VALUE unused) {
 
 static VALUE Link_use(VALUE self) { return sqlite_link_call(self, rb_yield, Qnil); }
 
+/* Something may have been raised when it was closed already: the gem says whether it was. */
+static VALUE closed_p(VALUE database) { return rb_funcall(database, rb_intern("closed?"), 0); }
+
+static bool has_closed_p(const struct sqlite_link *link, int state) {
+  VALUE error = rb_errinfo();
+  int unknown = 0;
+
+  if (!state) return true;
+  VALUE closed = rb_protect(closed_p, link->database, &unknown);
+  rb_set_errinfo(error);
+  return !unknown && RTEST(closed);
+}
+
 /* For who closes the connection: waits for a call to return, not for a transaction to end. If SQLite refuses, a transaction goes on, and
  * is still of the fiber that has begun it. In a forked child there is nobody to wait for. */
 static VALUE Link_close(VALUE self) {
@@ -100,12 +116,13 @@ static VALUE Link_close(VALUE self) {
   bool of_another = !link->depth && !NIL_P(link->holding.fiber) && !sqlite_link_mine_p(link);
   if (!of_another) sqlite_link_enter(self, link);
   VALUE result = rb_protect(rb_yield, Qnil, &state);
-  if (!state) {
+  bool closed = has_closed_p(link, state);
+  if (closed) {
     link->db = NULL;
     sqlite_link_forget(link);
   }
   if (!of_another) sqlite_link_leave(link);
-  else if (!state) sqlite_link_let_go(link);
+  else if (closed) sqlite_link_let_go(link);
   if (state) rb_jump_tag(state);
   return result;
 }

@@ -86,7 +86,7 @@ VALUE sqlite_link_make(void) {
   holding_init(&link->holding, holder_ended);
   waitlist_init(&link->waiting);
   waitlist_init(&link->tidying);
-  sqlite_fork_know(link);
+  list_init(&link->all);
   return self;
 }
 

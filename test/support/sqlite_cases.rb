@@ -528,9 +528,9 @@ module Polyphony
 
     # Runs a program on one or more files, with the adapter; +first_row+ is what takes one from a statement.
     # @return [Array(String, String, ::Process::Status)]
-    def run_with_gem(code, *args)
+    def run_with_gem(code, *args, **more)
       gem = GEM_OF_TEST.fetch(self.class.name)
-      run_ruby(<<~RUBY, *args, options: ['-W0'])
+      run_ruby(<<~RUBY, *args, options: ['-W0'], **more)
         #{find_gem(gem)}
         require 'polyphony/adapters/#{gem}'
         #{opening_program}
@@ -627,6 +627,33 @@ module Polyphony
         [holder, waiter].each(&:stop)
       RUBY
       assert_equal "[[2]]\n", out, err
+    end
+
+    # What is freed is overwritten there, where glibc is: who asks SQLite about such a connection crashes.
+    OVERWRITING = { 'GLIBC_TUNABLES' => 'glibc.malloc.tcache_count=0:glibc.malloc.perturb=85' }.freeze
+
+    def test_a_connection_that_was_closed_when_something_is_raised_is_closed
+      out, err, = run_with_gem(<<~'RUBY', path, env: OVERWRITING)
+        db = open(ARGV[0])
+        begin
+          TracePoint.new(:c_return) { |at| raise IOError, 'late' if at.method_id == :close && at.self.equal?(db) }.enable { db.close }
+        rescue IOError => e
+          puts e.message
+        end
+        ::Process.wait(fork { exit!(0) })
+        p db.closed?, $?.success?, db.close.nil?
+      RUBY
+      assert_match(/\Alate\ntrue\ntrue\n(?:true|false)\n\z/, out, err)
+    end
+
+    def test_a_connection_whose_opening_is_broken_off_is_forgotten
+      out, err, = run_with_gem(<<~'RUBY', path, env: OVERWRITING)
+        opening = -> { open(ARGV[0]) rescue puts $!.message }
+        TracePoint.new(:c_return) { |at| raise SystemCallError, 'late' if at.method_id.to_s.start_with?('load_extension') }.enable do
+          Thread.new { opening.call; GC.start; ::Process.wait(fork { exit!(0) }); p $?.success? }.join
+        end
+      RUBY
+      assert_match(/^true\n\z/, out, err)
     end
 
     # Nobody unwinds such a fiber. What its statement has written would be committed when that is collected.
