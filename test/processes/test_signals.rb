@@ -493,14 +493,16 @@ class TestSignals < Polyphony::TestCase
         full, target = IO.pipe
         late, source = IO.pipe
         count = 0
+        handled = false
         Thread.new { count += full.readpartial(5000).size while count < 200_000; source.puts 'late' }
         #{others}
         Signal.trap('USR1') do
           target.write('x' * 200_000)
           puts late.gets, late.read_nonblock(1, exception: false).inspect
+          handled = true
         end
         spin { Process.kill('USR1', Process.pid) }
-        sleep 0.001 until count == 200_000
+        sleep 0.001 until handled
         puts 'on'
       RUBY
       assert_equal "late\n:wait_readable\non\n", out, err
