@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "scheduler.h"
 #include "stall.h"
+#include "starter.h"
 #include "timeline.h"
 #include "trace.h"
 #include "turn.h"
@@ -177,6 +178,9 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
   if (backend_killable_p(target)) RB_OBJ_WRITE(backend->self, &backend->handed, next->value);
   if (target->started && (target->spun || target->root) && !backend_killable_p(self)) {
     value = rb_fiber_transfer(fiber, 1, &next->value);
+  } else if (starter_wanted_p(backend, next) && !generator_p(self)) {
+    RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
+    value = starter_transfer(backend, self, next);
   } else {
     /* It may yield to whoever resumed it, and be dropped: `current` must not be all it has. */
     RB_OBJ_WRITTEN(backend->self, Qundef, target->self);

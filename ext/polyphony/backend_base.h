@@ -24,6 +24,7 @@ struct backend_base {
   struct fiber_state *current;  /* who was switched to last; check against rb_fiber_current */
   bool steady;                  /* of the main thread: nobody else ever runs on the stack of its first fiber */
   struct fiber_state *root;     /* the thread's main fiber */
+  struct fiber_state *starter;  /* an idle one, see starter.h; or NULL */
   struct list waiting;          /* fibers with a pending op or timer: they are rooted here */
   struct list selects;          /* struct select_wait, see io.h */
   struct list noted;            /* fibers that are not ours, in a scope or awaited (generator.h) */

@@ -33,6 +33,7 @@ static void backend_mark(void *pointer) {
   if (backend->thread_status != Qundef) rb_gc_mark_movable(backend->thread_status);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
+  if (backend->starter) rb_gc_mark_movable(backend->starter->self);
   if (!backend->runqueue.lanes[LANE_MAIN].entries) return;
   runqueue_mark(&backend->runqueue);
   list_each(node, &backend->waiting)
@@ -209,6 +210,7 @@ void backend_base_finalize(struct backend_base *backend) {
   generator_unwatch(backend);
   if (timeline_on) timeline_thread_end(backend);
   backend->open = false;
+  backend->starter = NULL;
   backend_forget_here();
   forget_waiting(backend);
   runqueue_clear(&backend->runqueue);
@@ -324,6 +326,7 @@ static void reopen(struct backend_base *backend) {
   backend->interrupters = 0;
   backend->kill_masks = fiber->holds_kill;
   backend->kill_held = false;
+  backend->starter = NULL;
   runqueue_clear(&backend->runqueue);
   while (!list_empty_p(&backend->waiting)) list_remove(backend->waiting.next);
   select_forget_all(&backend->selects);

@@ -64,14 +64,15 @@ static struct fiber_state *responsible(struct fiber_state *fiber) {
   return fiber;
 }
 
-/* In a handler or hook the fiber at hand is anybody's: what is spun there belongs to main. */
+/* In a handler or hook the fiber at hand is anybody's, or has just ended: what is spun there belongs to main. */
 static VALUE Words_spin(int argc, VALUE *argv, VALUE self) {
   struct backend_base *backend = backend_base_current();
   struct fiber_state *parent = NULL;
 
   (void)self;
   if (backend_base_may_wait_p(backend)) parent = responsible(backend_base_fiber(backend));
-  return spin_in(parent ? parent : backend->root, argc, argv);
+  bool over = !parent || parent->ended || parent->is_starter;
+  return spin_in(over ? backend->root : parent, argc, argv);
 }
 
 static VALUE Words_snooze(VALUE self) {

@@ -6,6 +6,7 @@
 #include "place.h"
 #include "holding.h"
 #include "stall.h"
+#include "starter.h"
 #include "telemetry.h"
 #include "timeline.h"
 #include "waitlist.h"
@@ -304,11 +305,12 @@ static void end_process(struct fiber_state *fiber) {
 /* Ruby continues a fiber that returns in the thread's root fiber, or the innermost of those which that
  * one has resumed. If it is waiting in backend_base_switch_fiber, returning is the best way to go: Ruby
  * knows that the fiber is dead, and the other takes the next entry for us. (The stack is given back by
- * the GC all the same: Ruby does that at once only for fibers that were resumed.) If it left otherwise,
+ * the GC all the same: Ruby does that at once only for fibers that were resumed, see starter.h.) If it left otherwise,
  * this fiber switches away and never comes back. */
-static VALUE depart(struct fiber_state *fiber) {
+VALUE fiber_life_depart(struct fiber_state *fiber) {
   struct backend_base *backend = fiber->backend;
 
+  if (fiber->begun_by_starter) return Qnil;
   if (generator_returned_to(backend->root)->away) {
     backend->handover = true;
     return Qnil;
@@ -389,7 +391,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
-  rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);  /* now it has a stack */
+  if (!fiber->begun_by_starter) rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);  /* now it has a stack */
   if (backend_base_keeps_statuses) backend_base_show_status(fiber->backend, fiber->last_status);
   fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
@@ -398,6 +400,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   fiber->backend->ended_count++;
   if (fiber->root) end_process(fiber);
   end_children(fiber);
+  starter_learn(fiber);
   VALUE late = take_late_errors(fiber);
   conclude(fiber);
   pass_late_errors_on(fiber, late);
@@ -406,7 +409,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
     fiber->backend->current = fiber->backend->root;  /* who goes on; we may be collected */
     rb_jump_tag(killed);
   }
-  return depart(fiber);
+  return fiber_life_depart(fiber);
 }
 
 /* ---- birth ----------------------------------------------------------------------------------- */

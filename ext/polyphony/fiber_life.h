@@ -32,6 +32,9 @@ VALUE fiber_life_end_children(struct fiber_state *main, bool take_late);
 /* It is over: awaiters and monitors are told. */
 void fiber_life_conclude(struct fiber_state *fiber, VALUE result, bool failed);
 
+/* The last thing it does, see fiber_life.c: what its block returns. */
+VALUE fiber_life_depart(struct fiber_state *fiber);
+
 /* A fiber that cannot be started (no memory for its stack) ends with that error. */
 void fiber_life_fail(struct fiber_state *fiber, VALUE error);
 

@@ -12,7 +12,8 @@ VALUE cFiberState = Qnil;
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
   DO(state->held_back) DO(state->sched) DO(state->deadline) DO(state->storage) DO(state->condition) \
-  DO(state->last_status) DO(state->arrived) DO(state->context) DO(state->received)
+  DO(state->last_status) DO(state->arrived) DO(state->context) DO(state->received) \
+  DO(state->to_begin)
 
 static void mark_lent(VALUE lent) {
   rb_gc_mark(lent);             /* pinned: the kernel has the address of the bytes */
@@ -306,6 +307,7 @@ void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
 }
 
 static bool shown_p(struct fiber_state *state) {
+  if (state->is_starter) return false;
   if (state->worker) return false;  /* what it waits for is told of its caller */
   if (state->oob && !state->started && !state->queued) return false;  /* in reserve */
   return state->backend && state->backend->open && !NIL_P(state->fiber) && !dead_p(state);

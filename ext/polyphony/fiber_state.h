@@ -51,6 +51,8 @@ struct fiber_state {
   bool blocked : 1;             /* waits to be unblocked, see scheduler.h */
   bool unblocked : 1;           /* has been, and does not know yet */
   bool signalled : 1;           /* by the condition variable it waits for */
+  bool is_starter : 1;          /* see starter.h */
+  bool begun_by_starter : 1;    /* which goes on when it ends */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
@@ -115,6 +117,7 @@ struct fiber_state {
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
   struct place *spun_at;        /* where it was spun, see place.h; or NULL */
+  VALUE to_begin;               /* of a starter: the record of the fiber it is to begin; or Qnil */
   struct waitlist awaiters;     /* fibers parked until this one ends */
   struct list holdings;         /* what it holds and others wait for; see holding.h */
 };

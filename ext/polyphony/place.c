@@ -20,6 +20,7 @@ static struct place *allocate(const struct place_frame *frames, unsigned count) 
 
   place->owners = 0;
   place->count = count;
+  place->brief = 0;
   for (unsigned i = 0; i < count; i++) place->frames[i] = frames[i];
   return place;
 }

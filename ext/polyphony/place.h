@@ -9,6 +9,7 @@
 struct place {
   unsigned owners;              /* most spins come from a few places: they are shared */
   unsigned count;
+  int brief;                    /* how many fibers from here ended without waiting, see starter.h */
   struct place_frame {
     VALUE frame;                /* an iseq or method entry */
     int line;                   /* 0 in a C function */
