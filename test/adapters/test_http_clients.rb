@@ -272,6 +272,16 @@ class TestHTTPClients < Polyphony::AdapterCase
     server.connections.each_key(&:close)
   end
 
+  # Some take their connections out of the pool in the child: that must not be felt in the parent.
+  test_each_client(:with_a_fork_between) do |client|
+    serving { |request| [200, {}, request.path] }
+    session(client) do |get|
+      assert_equal '/1', get.call('/1')
+      assert_equal 0, Process.wait2(Process.fork { exit!(0) }).last.exitstatus
+      assert_equal '/2', get.call('/2')
+    end
+  end
+
   # --- servers that go away -----------------------------------------------------------------------------------------------
 
   test_each_client(:that_is_cut_off_in_mid_answer, both: true) do |client, name|

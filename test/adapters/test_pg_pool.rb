@@ -168,6 +168,34 @@ class TestPGPool < Polyphony::PGCase
     assert_at_rest connection
   end
 
+  # connection_pool closes what it has in a forked child, in its place among the hooks.
+  def test_a_pool_of_others_does_not_log_the_parent_out_in_a_child
+    out, status = Open3.capture2e(RbConfig.ruby, '-Ilib', '-rbundler/setup', '-e', <<~'RUBY', server.url)
+      %w[connection_pool polyphony/adapters/pg].each { |name| require name }
+      pool = ConnectionPool.new(size: 2) { PG.connect(ARGV[0]) }
+      pid = pool.with(&:backend_pid)
+      Process.wait(fork { puts pool.with(&:backend_pid) == pid })
+      puts pool.with { |connection| connection.exec('select pg_backend_pid()').getvalue(0, 0).to_i } == pid
+    RUBY
+    assert_predicate status, :success?, out
+    assert_equal %w[false true], out.lines(chomp: true).last(2), out
+  end
+
+  # libpq has closed the socket, and the number may be somebody else's by now.
+  def test_a_child_leaves_alone_what_has_got_the_number_of_a_closed_socket
+    connection = connect
+    connection.exec('create temporary table lines (line text)')
+    connection.exec('copy lines from stdin')
+    number = connection.socket_io.fileno
+    terminate connection.backend_pid
+    assert_raises(PG::Error) { loop { connection.put_copy_data("#{'line' * 1000}\n") } }
+    refute_predicate connection, :finished?
+    reader, writer = pipe_pair until [reader, writer].compact.any? { |io| io.fileno == number }
+    Process.wait(fork { writer.write("#{reader.stat.ftype} #{writer.stat.ftype}"); exit! })
+    writer.close
+    assert_equal 'fifo fifo', reader.read
+  end
+
   def test_auto
     ['require "polyphony/adapters/auto"; require "pg"', 'require "polyphony/adapters/postgres"'].each do |requires|
       script = "#{requires}; puts PG::Connection.include?(Polyphony::Adapters::Exclusive), Polyphony::Adapters::PG::Pool"

@@ -42,6 +42,16 @@ module Polyphony
       Watchdog.watch("#{self.class}##{name}", self.class.time_limit * PATIENCE) { super }
     end
 
+    # A child that came back from where it was forked would run the tests that are left, with its parent's servers.
+    def capture_exceptions
+      owner = ::Process.pid
+      super do
+        yield
+      ensure
+        leave_tests_to_parent($!) unless ::Process.pid == owner
+      end
+    end
+
     def before_setup
       super
       skip 'the time budget is used up' if BUDGET && clock - STARTED > BUDGET
@@ -206,6 +216,13 @@ module Polyphony
         sleep 0.005
       end
       $?
+    end
+
+    def leave_tests_to_parent(error)
+      return if error.is_a?(SystemExit)
+
+      $stderr.write("#{self.class}##{name}: a forked child came back: #{error&.full_message(highlight: false)}\n")
+      exit!(1)
     end
 
     def shut_down_children

@@ -66,7 +66,7 @@ module Polyphony
         # collected.
         def abandon(raw)
           case kind(raw)
-          when :pg then raw.socket_io.reopen(IO::NULL)
+          when :pg then raw.socket_io.reopen(IO::NULL) unless raw.status == ::PG::CONNECTION_BAD # a broken one has none
           when :mysql2 then raw.automatic_close = false
           when :trilogy then raw.discard!
           end

@@ -21,13 +21,7 @@ module Polyphony
       private_constant :NOTHING, :LOOK, :LOOKS
 
       # In a forked child the connections are the parent's.
-      module Forking
-        # As stock.
-        def _fork
-          super.tap { |pid| MySQL.forget_connections if pid.zero? }
-        end
-      end
-      ::Process.singleton_class.prepend Forking
+      ProcessFork.in_child { forget_connections }
 
       @connections = ::ObjectSpace::WeakMap.new
       @patience = 1

@@ -51,17 +51,17 @@ require 'polyphony/adapters/pg/connection'
 require 'polyphony/adapters/pg/large_objects'
 require 'polyphony/adapters/pg/connecting'
 require 'polyphony/adapters/pg/result'
-require 'polyphony/adapters/pg/fork'
 require 'polyphony/adapters/pg/pool'
 
 module Polyphony
   module Adapters
     module PG
-      private_constant :Ending, :Connection, :LargeObjects, :Connecting, :Result, :Fork
+      private_constant :Ending, :Connection, :LargeObjects, :Connecting, :Result
       ::PG::Connection.prepend Ending, LargeObjects, Connection
       ::PG::Connection.singleton_class.prepend Connecting
       ::PG::Result.prepend Result
-      ::Process.singleton_class.prepend Fork
+      # A forked child has its parent's connections, and would log out of them when it ends.
+      ProcessFork.in_child { |parent| ::ObjectSpace.each_object(::PG::Connection) { |connection| connection.__disown(parent) } }
     end
   end
 end

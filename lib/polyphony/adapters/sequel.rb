@@ -33,20 +33,12 @@ module Polyphony
     end
 
     # A child that uses no database must not end its parent's connections either, when Ruby frees them at its end.
-    # @api private
-    module SequelForks
-      def _fork
-        super.tap { |pid| SequelForks.leave if pid.zero? }
-      end
-
-      def self.leave
-        ::Sequel::DATABASES.each { |database| database.pool.__shards if database.pool.is_a?(FiberConnectionPool) }
-      end
+    ProcessFork.in_child do
+      ::Sequel::DATABASES.each { |database| database.pool.__shards if database.pool.is_a?(FiberConnectionPool) }
     end
 
     ::Sequel.extension :fiber_concurrency
     ::Sequel::ConnectionPool.extend SequelPools
     ::Sequel::Database.prepend SequelDatabase
-    ::Process.singleton_class.prepend SequelForks
   end
 end

@@ -44,20 +44,6 @@ module Polyphony
       # and in a program of many fibers somebody always has it locked.
       BUSY_TIMEOUT = 5
 
-      # A forked child leaves its parent's connections and their statements alone: see ext/polyphony/sqlite_fork.c. Nothing may be collected
-      # before that is done.
-      # @api private
-      module Fork
-        def _fork
-          disabled = ::GC.disable
-          pid = super
-          SQLiteConnection.disown if pid.zero?
-          pid
-        ensure
-          ::GC.enable unless disabled
-        end
-      end
-
       @kinds = []
       @files = {} # path => WeakRef of a WaitList
       @lock = ::Thread::Mutex.new
@@ -79,11 +65,11 @@ module Polyphony
 
         # @param kinds [Array<Class>] of a gem's objects that belong to a connection
         def inherit_none(*kinds)
-          ::Process.singleton_class.prepend Fork if @kinds.empty?
+          ProcessFork.in_child { disown } if @kinds.empty?
           @kinds.concat(kinds)
         end
 
-        # In a forked child.
+        # In a forked child: it leaves its parent's connections and their statements alone, see ext/polyphony/sqlite_fork.c.
         def disown
           return unless SQLiteLink.disown
 

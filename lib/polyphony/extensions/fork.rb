@@ -11,7 +11,7 @@ module Polyphony
     def fork(&block)
       raise ArgumentError, 'Polyphony.fork needs a block to run in the child' unless block
 
-      ::Process.fork do
+      ProcessFork.child do
         Signals.reinstall
         __as_main(&block)
       end

@@ -304,20 +304,8 @@ module Polyphony
       end
     end
 
-    # Handlers stay in a forked child.
-    module Fork
-      # @!visibility private
-      def _fork
-        super.tap { |pid| Traps.after_fork if pid.zero? }
-      end
-
-      # As stock.
-      def daemon(...)
-        super.tap { Traps.after_fork }
-      end
-    end
-
-    ::Process.singleton_class.prepend Fork, Kill, self
+    ProcessFork.in_child(daemon: true) { Traps.after_fork }
+    ::Process.singleton_class.prepend Kill, self
     ::Signal.singleton_class.prepend Stock
     ::Kernel.singleton_class.prepend self
     ::Kernel.prepend(dup.module_eval { private :trap; self })

@@ -144,14 +144,6 @@ module Polyphony
       end
     end
 
-    # See {Attach.after_fork}.
-    module AfterFork
-      # @!visibility private
-      def _fork
-        super.tap { |pid| Attach.after_fork if pid.zero? }
-      end
-    end
-    private_constant :AfterFork
-    ::Process.singleton_class.prepend AfterFork
+    ProcessFork.in_child { Attach.after_fork }
   end
 end

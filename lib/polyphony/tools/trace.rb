@@ -179,13 +179,6 @@ module Polyphony
     end
 
     # A forked child has a trace of its own.
-    module AfterFork
-      # @!visibility private
-      def _fork
-        super.tap { |pid| Trace.after_fork if pid.zero? && Trace.on? }
-      end
-    end
-    private_constant :AfterFork
-    ::Process.singleton_class.prepend AfterFork
+    ProcessFork.in_child { Trace.after_fork if Trace.on? }
   end
 end

@@ -95,19 +95,7 @@ module Polyphony
     end
 
     # A forked child watches on.
-    module AfterFork
-      # @!visibility private
-      def _fork
-        super.tap { |pid| Watcher.kinds.each(&:after_fork) if pid.zero? }
-      end
-
-      # @!visibility private
-      def daemon(...)
-        super.tap { Watcher.kinds.each(&:after_fork) }
-      end
-    end
-    private_constant :AfterFork
-    ::Process.singleton_class.prepend AfterFork
+    ProcessFork.in_child(daemon: true) { kinds.each(&:after_fork) }
   end
 
   private_constant :Watcher

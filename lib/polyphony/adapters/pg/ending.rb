@@ -75,13 +75,13 @@ module Polyphony
         end
 
         # In a forked child. The parent goes on with the connection, so nothing may be said to the server, which happens also
-        # when it is collected as garbage.
+        # when it is collected as garbage. The socket of a broken one is closed already, and its number may be somebody else's.
         def __disown(pid)
           return if finished?
 
           @__polyphony_ended = "it was made by process #{pid}, which may be using it: connect anew in each process"
           @__polyphony_user = nil
-          socket_io.reopen(::IO::NULL)
+          socket_io.reopen(::IO::NULL) unless status == ::PG::CONNECTION_BAD
         rescue ::PG::Error
           nil # has no socket
         end

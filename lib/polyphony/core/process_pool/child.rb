@@ -27,7 +27,7 @@ module Polyphony
         @lock = lock
         @outbox = Queue.new.__for_ourselves
         @socket, theirs = ::UNIXSocket.pair
-        @pid = ::Process.fork { live(theirs) { yield theirs, @claims } }
+        @pid = ProcessFork.child { live(theirs) { yield theirs, @claims } }
         Polyphony.__process_claim__(@pid, 1)
       rescue ::StandardError
         @socket&.close
