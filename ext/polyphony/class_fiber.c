@@ -310,6 +310,10 @@ static VALUE Words_as_new_p(VALUE self, VALUE storage) {
   return same_storage_p(storage_of(current), storage) ? Qtrue : Qfalse;
 }
 
+static VALUE Fiber_unschedule(VALUE self, VALUE exception) {
+  return backend_base_unschedule(get(self), exception) ? Qtrue : Qfalse;
+}
+
 static VALUE Fiber_shift_exception(VALUE self) {
   VALUE exception = backend_base_shift_exception(get(self));
 
@@ -550,6 +554,7 @@ static void define_attributes(void) {
   rb_define_method(cFiber, "switches", Fiber_switches, 0);
   rb_define_method(cFiber, "__spawn_frames", Fiber_spawn_frames, 0);
   rb_define_method(cFiber, "__shift_exception", Fiber_shift_exception, 0);
+  rb_define_method(cFiber, "__unschedule", Fiber_unschedule, 1);
   rb_define_method(cFiber, "__failed?", Fiber_failed_p, 0);
   rb_define_method(cFiber, "__former_parent", Fiber_former_parent, 0);
   rb_define_method(cFiber, "state", Fiber_state, 0);

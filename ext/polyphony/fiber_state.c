@@ -12,7 +12,7 @@ VALUE cFiberState = Qnil;
   DO(state->block) DO(state->result) DO(state->tag) DO(state->mailbox) \
   DO(state->monitors) DO(state->monitor_mailbox) DO(state->caller) DO(state->auto_watcher) \
   DO(state->held_back) DO(state->sched) DO(state->deadline) DO(state->storage) DO(state->condition) \
-  DO(state->last_status) DO(state->arrived) DO(state->context) DO(state->received) \
+  DO(state->last_status) DO(state->arrived) DO(state->context) DO(state->received) DO(state->closing) \
   DO(state->to_begin)
 
 static void mark_lent(VALUE lent) {

@@ -84,7 +84,7 @@ struct fiber_state {
   struct waitlist *waitlist;    /* it is parked in or has been woken from; NULL when it runs again */
   struct timer timer;           /* of sleep */
   struct op *op;                /* in flight, or NULL */
-  bool op_closed;               /* its descriptor is being closed: the number tells nothing now */
+  VALUE closing;                /* what tells it that its descriptor is being closed: the number tells nothing now; or Qnil */
   const char *wait_reason;      /* for reports; NULL when not waiting */
   int64_t wait_since;           /* coarse, see clock.h */
   VALUE wait_subject;           /* the io, queue, fiber ... it waits for, or Qnil */

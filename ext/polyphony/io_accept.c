@@ -494,7 +494,7 @@ static VALUE loop_body(VALUE argument) {
 
 static VALUE loop_ensure(VALUE argument) {
   struct accept_loop *loop = (struct accept_loop *)argument;
-  bool closed = loop->waiting && loop->fiber->op_closed;
+  bool closed = loop->waiting && !NIL_P(loop->fiber->closing);
   int state = loop->op ? io_withdraw(loop->backend, loop->op) : 0;
 
   release(loop, !closed);

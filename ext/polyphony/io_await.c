@@ -47,7 +47,7 @@ static void submit(struct backend_base *backend, struct fiber_state *fiber, stru
   op->state = OP_IDLE;
   op->owner = fiber;
   fiber->op = op;
-  fiber->op_closed = false;
+  fiber->closing = Qnil;
   backend->op_count++;
   list_push(&backend->waiting, &fiber->waiting);
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
@@ -148,7 +148,9 @@ static void reclaim(struct backend_base *backend, struct op *op, bool closed) {
   }
 }
 
+/* Whoever leaves for another reason need not hear that the descriptor was closed, least of all in its next wait. */
 static void leave(struct fiber_state *fiber) {
+  if (!NIL_P(fiber->closing)) backend_base_unschedule(fiber, fiber->closing);
   fiber->op = NULL;
   list_remove(&fiber->waiting);
   timer_heap_disarm(&fiber->backend->loop.timers, &fiber->timer);
@@ -158,7 +160,7 @@ static void leave(struct fiber_state *fiber) {
 static int undo(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   int state = withdraw(backend, fiber, op);
 
-  reclaim(backend, op, fiber->op_closed);
+  reclaim(backend, op, !NIL_P(fiber->closing));
   leave(fiber);
   buffer_return(fiber);
   loop_release_op(&backend->loop, op);
@@ -185,14 +187,15 @@ static bool orphaned_p(const struct op *op) {
 }
 
 struct interjection {
-  VALUE exception, subject;
+  VALUE exception, subject, closing;
 };
 
-/* If the block closed what the fiber was waiting on, the number may be another file's by now. */
+/* If the block, or somebody before, closed what the fiber was waiting on, the number may be another file's by now. */
 static VALUE run_interjection(VALUE argument) {
   struct interjection *interjection = (struct interjection *)argument;
 
   error_invoke(interjection->exception);
+  if (!NIL_P(interjection->closing)) rb_exc_raise(interjection->closing);
   if (RB_TYPE_P(interjection->subject, T_FILE)) rb_io_descriptor(interjection->subject);
   return Qnil;
 }
@@ -205,11 +208,13 @@ static void interject(struct backend_base *backend, struct fiber_state *fiber, s
   int state = withdraw(backend, fiber, op);
 
   leave(fiber);
+  interjection.closing = fiber->closing;
   FIBER_WRITE(fiber, held, rb_ary_new_from_args(2, held, lent));
   fiber->lent = Qnil;
   if (!state) rb_protect(run_interjection, (VALUE)&interjection, &state);
   FIBER_WRITE(fiber, lent, lent);
   FIBER_WRITE(fiber, held, held);
+  FIBER_WRITE(fiber, closing, interjection.closing);
   if (state) raise_from(backend, fiber, op, state);
   if (op->result == -ECANCELED && !orphaned_p(op)) submit(backend, fiber, op);
 }
@@ -253,6 +258,11 @@ static void expire(struct backend_base *backend, struct fiber_state *fiber, stru
   rb_jump_tag(killed);
 }
 
+/* In a shield the exception is held back, and what was closed has ended all the same. */
+static void tell_late(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+  if (op->result == -ECANCELED && !NIL_P(fiber->closing)) deliver(backend, fiber, op, fiber->closing);
+}
+
 int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subject,
                        int64_t deadline) {
   struct fiber_state *fiber = backend_base_fiber(backend);
@@ -266,9 +276,10 @@ int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subjec
     if (state) raise_from(backend, fiber, op, state);
     if (how == RESUME_RETURN && expired_p(fiber, op, deadline)) expire(backend, fiber, op);
     if (how == RESUME_RETURN) continue;
-    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject });
+    if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject, Qnil });
     else deliver(backend, fiber, op, value);
   } while (!op_settled_p(op));
+  tell_late(backend, fiber, op);
   leave(fiber);
   buffer_return(fiber);
   return op->result;
@@ -285,14 +296,13 @@ static bool put_off(struct backend_base *backend, struct fiber_state *fiber, str
   int killed = withdraw(backend, fiber, op);
 
   if (killed) {
-    reclaim(backend, op, fiber->op_closed);
+    reclaim(backend, op, !NIL_P(fiber->closing));
     leave(fiber);
     loop_release_op(&backend->loop, op);
     rb_jump_tag(killed);
   }
   if (op->result < 0) return false;
-  if (!fiber->op_closed || !RTEST(rb_obj_is_kind_of(exception, rb_eIOError)))
-    backend_base_schedule(fiber, exception, RESUME_RAISE);
+  if (exception != fiber->closing) backend_base_schedule(fiber, exception, RESUME_RAISE);
   return true;
 }
 
@@ -309,7 +319,7 @@ int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subje
     if (!state && how == RESUME_RETURN) continue;
     if (!RTEST(rb_obj_is_kind_of(exception, rb_eException))) raise_from(backend, fiber, op, state);
     if (!state && RTEST(rb_obj_is_kind_of(value, eInterjection))) {
-      interject(backend, fiber, op, (struct interjection){ value, subject });
+      interject(backend, fiber, op, (struct interjection){ value, subject, Qnil });
     } else {
       if (state) rb_set_errinfo(Qnil);
       if (put_off(backend, fiber, op, exception)) break;
@@ -317,6 +327,7 @@ int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subje
       deliver(backend, fiber, op, exception);
     }
   } while (!op_settled_p(op));
+  tell_late(backend, fiber, op);
   leave(fiber);
   return op->result;
 }
@@ -345,7 +356,7 @@ bool io_late_p(struct backend_base *backend, int64_t result, int64_t deadline) {
 static void enlist(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   op->owner = fiber;
   fiber->op = op;
-  fiber->op_closed = false;
+  fiber->closing = Qnil;
   list_remove(&fiber->waiting);
   list_push(&backend->waiting, &fiber->waiting);
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
@@ -438,8 +449,8 @@ void io_await_all(struct backend_base *backend, struct op **ops, unsigned count,
                                &how, &state);
   while (!state && how == RESUME_RETURN && !all_settled_p(ops, count));
   error = rb_errinfo();
-  killed = withdraw_all(backend, ops, count);
   leave(fiber);
+  killed = withdraw_all(backend, ops, count);
   buffer_return(fiber);
   if (!state && !killed && how == RESUME_RAISE) {
     rb_protect(error_invoke, value, &state);
@@ -501,24 +512,19 @@ void io_give_way(void) {
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-static void raise_closed(struct fiber_state *fiber) {
-  backend_base_schedule(fiber, rb_exc_new_cstr(rb_eIOError, "stream closed in another thread"),
-                        RESUME_RAISE);
-}
-
 /* Once: the same descriptor may be let go of twice, before what is left in its buffer is written and
- * after. */
+ * after. And a select may wait for several. */
 static void tell_closed(struct fiber_state *fiber) {
-  if (fiber->op_closed) return;
-  fiber->op_closed = true;
-  raise_closed(fiber);
+  if (!NIL_P(fiber->closing)) return;
+  FIBER_WRITE(fiber, closing, rb_exc_new_cstr(rb_eIOError, "stream closed in another thread"));
+  backend_base_schedule(fiber, fiber->closing, RESUME_RAISE);
 }
 
 /* Their op is on a descriptor of their own. */
 static void tell_selects(struct backend_base *backend, int fd) {
   list_each(node, &backend->selects) {
     struct select_wait *wait = list_entry(node, struct select_wait, link);
-    if (select_waits_for_p(wait, fd)) raise_closed(wait->fiber);
+    if (select_waits_for_p(wait, fd)) tell_closed(wait->fiber);
   }
 }
 

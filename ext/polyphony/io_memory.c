@@ -178,7 +178,7 @@ static int64_t read_noted(struct fiber_state *fiber, struct noted_read read) {
 
   intake_continue(intake);
   int64_t result = (int64_t)rb_protect(run_noted_read, (VALUE)&read, &state);
-  if (state && !fiber->op_closed) intake_put_back(intake, read.base);
+  if (state && NIL_P(fiber->closing)) intake_put_back(intake, read.base);
   if (state) rb_jump_tag(state);
   if (result > 0) intake_filled(intake, read.base, (size_t)result, in_buffer);
   return result;

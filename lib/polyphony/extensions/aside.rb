@@ -65,6 +65,7 @@ module Polyphony
     private_constant :Errand
 
     @waiting = {}.compare_by_identity # IO => fibers
+    @told = {}.compare_by_identity # fiber => the error that wakes it
 
     class << self
       # @!method flock(descriptor, operation)
@@ -93,7 +94,7 @@ module Polyphony
 
       # Wakes the fibers that wait on an IO which is being closed.
       def release(io)
-        @waiting.delete(io)&.each { |fiber| fiber.schedule(::IOError.new('stream closed in another thread')) }
+        @waiting.delete(io)&.each { |fiber| fiber.schedule(@told[fiber] = ::IOError.new('stream closed in another thread')) }
       end
 
       private
@@ -107,6 +108,7 @@ module Polyphony
         ensure
           fibers = @waiting[io]
           @waiting.delete(io) if fibers && (fibers.delete(::Fiber.current); fibers.empty?)
+          @told.delete(::Fiber.current)&.then { |error| ::Fiber.current.__unschedule(error) }
         end
       end
     end
