@@ -150,6 +150,14 @@ class TestOrmMysql < Polyphony::OrmCase
     end
   end
 
+  test_in_all(:sessions_that_were_ended_are_replaced) do
+    ask = ->(sql) { Fiber.await(Array.new(4) { spin { outcome { @world.value(sql).to_i } } }) }
+    ask.call('connection_id() + 0 * sleep(0.01)').uniq.each { |id| @helper.query("kill #{id}") }
+    failed = Array.new(5) { ask.call('1 + 0 * sleep(0.01)') }.flatten - [1]
+    assert_operator failed.size, :<=, 2, 'an error each'
+    assert_equal 0, @world.busy
+  end
+
   test_in_all(:nothing_is_done_outside_of_a_transaction_that_was_broken_off) do
     with_table do
       lock
@@ -192,6 +200,12 @@ class TestOrmMysql < Polyphony::OrmCase
     yield
   rescue LoadError => e
     skip "#{e.message} (bin/setup --all installs the gems of test/adapters)"
+  end
+
+  def outcome
+    yield
+  rescue StandardError => e
+    e
   end
 
   # A second way to the server.

@@ -15,13 +15,14 @@ module Polyphony
       PG_UNKNOWN = 4
 
       class << self
-        # Whether something is to come from the server, or the connection is closed. nil for a driver that does not know.
+        # Whether something is to come from the server, or the connection is closed. nil if the driver does not know.
         # @param raw [Object] a connection of a driver
         # @return [Boolean, nil]
         def pending?(raw)
           case kind(raw)
           when :pg then [PG_ACTIVE, PG_UNKNOWN].include?(pg_state(raw))
           when :sqlite then raw.closed? # there is no server
+          when :mysql2, :trilogy then raw.closed? || nil
           end
         end
 
