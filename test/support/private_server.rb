@@ -58,18 +58,22 @@ module Polyphony
       self
     end
 
-    # As a crash would: nothing is said to the clients, nothing is written.
+    # As a crash would: nothing is said to the clients, nothing is written. All of it is gone on return: PostgreSQL does not start while
+    # one of its processes has the memory they share.
     def kill
+      ::Process.kill(:STOP, @pid) # it begins no other
+      others = descendants(@pid)
       signal(:KILL)
       ::Process.wait(@pid)
       @pid = nil
+      sleep LOOK while others.any? { |pid| running?(pid) }
     end
 
     # Lets it stand still, with its connections open: a network that swallows everything.
     # @yield while it stands
     def frozen
       signal(:STOP)
-      sleep LOOK until state == 'T' # all of its threads
+      sleep LOOK until state(@pid) == 'T' # all of its threads
       yield
     ensure
       signal(:CONT)
@@ -98,8 +102,14 @@ module Polyphony
       end
     end
 
-    def state
-      File.read("/proc/#{@pid}/stat").rpartition(')').last.split.first
+    def state(pid)
+      File.read("/proc/#{pid}/stat").rpartition(')').last.split.first
+    end
+
+    def running?(pid)
+      !%w[Z X].include?(state(pid))
+    rescue SystemCallError
+      false
     end
 
     def descendants(pid)
