@@ -47,7 +47,9 @@ struct backend_base {
   unsigned kill_masks;          /* fibers that hold a kill back, see interrupt_mask.h */
   bool kill_held;               /* until they are through */
   bool polling;                 /* the GVL is released: others must wake us */
-  bool roused;                  /* while polling: it has been woken, for something to run */
+  bool roused;                  /* while polling: it has been woken, for something to run or an errand */
+  void (*errand)(VALUE);        /* what it has been asked to do when it has polled; or NULL */
+  VALUE errand_about;           /* the argument; or Qnil */
   unsigned doubts;              /* how often in a row all threads seemed to wait for ever */
   int64_t look_again;           /* ns until it has to look for a deadlock again; 0: need not */
   bool hopeful;                 /* while polling: an operation or timer was pending when it began */
@@ -205,6 +207,13 @@ void backend_base_poll(struct backend_base *backend, bool blocking);
 void backend_base_collect(struct backend_base *backend);
 /* Ends a poll of its thread; any thread. False when it is not polling. */
 bool backend_base_wake(struct backend_base *backend);
+/* The same, and has it call errand as the first thing with the GVL, in which it must not switch. False when it is not polling, or has
+ * another errand. */
+bool backend_base_send(struct backend_base *backend, void (*errand)(VALUE), VALUE about);
+/* Whether the thread polls, and has nothing to do. */
+static inline bool backend_base_rests_p(const struct backend_base *backend) {
+  return backend->polling && !backend->runqueue.length && !backend->errand;
+}
 
 /* Arms a timer. Raises NoMemoryError. */
 void backend_base_arm(struct backend_base *backend, struct timer *timer, int64_t deadline);

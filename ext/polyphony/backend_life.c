@@ -30,6 +30,7 @@ static void backend_mark(void *pointer) {
   rb_gc_mark_movable(backend->stand_ins);
   rb_gc_mark_movable(backend->last_status);
   rb_gc_mark_movable(backend->handed);
+  rb_gc_mark_movable(backend->errand_about);
   if (backend->thread_status != Qundef) rb_gc_mark_movable(backend->thread_status);
   if (backend->current) rb_gc_mark_movable(backend->current->self);
   if (backend->root) rb_gc_mark_movable(backend->root->self);
@@ -52,6 +53,7 @@ static void backend_compact(void *pointer) {
   backend->stand_ins = rb_gc_location(backend->stand_ins);
   backend->last_status = rb_gc_location(backend->last_status);
   backend->handed = rb_gc_location(backend->handed);
+  backend->errand_about = rb_gc_location(backend->errand_about);
   if (backend->thread_status != Qundef)
     backend->thread_status = rb_gc_location(backend->thread_status);
   if (backend->runqueue.lanes[LANE_MAIN].entries) runqueue_compact(&backend->runqueue);
@@ -99,6 +101,7 @@ VALUE backend_base_allocate(VALUE klass) {
   backend->stand_ins = Qnil;
   backend->last_status = Qnil;
   backend->handed = Qnil;
+  backend->errand_about = Qnil;
   backend->thread_status = Qundef;
   list_init(&backend->waiting);
   list_init(&backend->noted);

@@ -41,6 +41,13 @@ bool backend_delete_identical(VALUE array, VALUE object);
 
 /* ---- backend_poll.c ---- */
 
+/* While it polls. Once: it does not look before it has the GVL, and then at all there is. */
+static inline void backend_rouse(struct backend_base *backend) {
+  if (backend->roused) return;
+  backend->roused = true;
+  loop_wake(&backend->loop);
+}
+
 /* An exception has come out of interrupts that were run in a wait: state is rb_protect's. Raises it, if it is meant for
  * the fiber that runs; else the main one is scheduled. */
 void backend_heed(struct backend_base *backend, int state);

@@ -165,16 +165,29 @@ void backend_check_interrupts(struct backend_base *backend) {
   if (state) backend_heed(backend, state);
 }
 
+static void run_errand(struct backend_base *backend) {
+  void (*errand)(VALUE) = backend->errand;
+  VALUE about = backend->errand_about;
+
+  backend->errand = NULL;
+  backend->errand_about = Qnil;
+  errand(about);
+  RB_GC_GUARD(about);
+}
+
 /* Calls, in which interrupts are run as in any other. */
 static VALUE look_around(VALUE argument) {
-  fire_timers((struct backend_base *)argument);
+  struct backend_base *backend = (struct backend_base *)argument;
+
+  if (backend->errand) run_errand(backend);
+  fire_timers(backend);
   holding_look();
   stock_lock_look(false);
   return Qnil;
 }
 
 static bool worth_a_look_p(struct backend_base *backend) {
-  return backend->loop.timers.length > 0 || holding_patience() >= 0 || stock_lock_patience() >= 0;
+  return backend->loop.timers.length > 0 || backend->errand || holding_patience() >= 0 || stock_lock_patience() >= 0;
 }
 
 static void poll_for(struct backend_base *backend, int64_t timeout) {
@@ -241,5 +254,14 @@ void backend_base_poll(struct backend_base *backend, bool blocking) {
 bool backend_base_wake(struct backend_base *backend) {
   if (!backend->polling) return false;
   loop_wake(&backend->loop);
+  return true;
+}
+
+bool backend_base_send(struct backend_base *backend, void (*errand)(VALUE), VALUE about) {
+  if (!backend->open || !backend->polling) return false;
+  if (backend->errand) return backend->errand == errand && backend->errand_about == about;
+  backend->errand = errand;
+  RB_OBJ_WRITE(backend->self, &backend->errand_about, about);
+  backend_rouse(backend);
   return true;
 }

@@ -153,10 +153,7 @@ static void schedule(struct fiber_state *fiber, VALUE value, enum resume_how how
   backend_enqueue(backend, fiber, value, how, position);
   if (position == AT_HEAD) move_to_front(backend, fiber);
   if (!NIL_P(backend->trace_proc)) trace_schedule(backend, fiber, value, position == AT_HEAD);
-  if (backend->polling && !backend->roused) {
-    backend->roused = true;     /* once: it does not look before it has the GVL, and then at the whole queue */
-    loop_wake(&backend->loop);
-  }
+  if (backend->polling) backend_rouse(backend);
   RB_GC_GUARD(self);            /* who woke it may have held the last reference; the queue may grow */
 }
 

@@ -33,6 +33,8 @@ struct queue {
   bool retired;                 /* its owner has ended, or is about to with its thread */
   VALUE ending;                 /* what those get who wait for an item when it is closed */
   bool sparing;                 /* wakes one shifter at a time, see wake_shifter */
+  bool slow;                    /* it is, and items wait while who has taken one does */
+  VALUE pusher;                 /* the backend of who pushed last, if it is sparing; or Qnil */
   unsigned flushes;             /* counts flush_waiters, so that a shifter knows it was flushed */
   struct waitlist shifters, pushers;
   VALUE part_of;                /* the pool ... it is part of, for reports; or Qnil */
@@ -56,6 +58,7 @@ static void queue_mark(void *pointer) {
   waitlist_mark(&queue->pushers);
   rb_gc_mark_movable(queue->part_of);
   rb_gc_mark_movable(queue->courier);
+  rb_gc_mark_movable(queue->pusher);
 }
 
 static void queue_compact(void *pointer) {
@@ -68,6 +71,7 @@ static void queue_compact(void *pointer) {
   queue->ending = rb_gc_location(queue->ending);
   queue->part_of = rb_gc_location(queue->part_of);
   queue->courier = rb_gc_location(queue->courier);
+  queue->pusher = rb_gc_location(queue->pusher);
 }
 
 static void queue_free(void *pointer) {
@@ -108,6 +112,7 @@ static VALUE Queue_allocate(VALUE klass) {
   waitlist_init(&queue->pushers);
   queue->part_of = Qnil;
   queue->courier = Qnil;
+  queue->pusher = Qnil;
   queue->reason = DEFAULT_REASON;
   return self;
 }
@@ -137,12 +142,35 @@ static void grow(struct queue *queue) {
 /* Not when as many have been woken as there are items: it would find nothing, and lose its place.
  *
  * To wake another thread costs system calls, and it needs the GVL, which one that is at work has. Of threads that serve
- * a sparing queue one is woken, and wakes the next one when it takes an item and leaves others. If the items are soon
- * done, who is at work takes them, and the others are not woken; where it waits, the next one comes. */
+ * a sparing queue one is woken; when it takes an item and leaves others, somebody has to come who wakes the next one, should it wait.
+ * If the items are soon done, who is at work takes them, and the others are not woken; where it waits, the next one comes. */
 static void wake_shifter(struct queue *queue) {
   unsigned woken = queue->shifters.woken;
 
   if (queue->length > woken && !(queue->sparing && woken)) waitlist_wake(&queue->shifters, Qnil);
+}
+
+/* In the thread that has pushed, which has the GVL: who took an item waits, or something else has made it give up the GVL. */
+static void look_after(VALUE self) {
+  struct queue *queue = get(self);
+
+  queue->slow = queue->length > 0;
+  wake_shifter(queue);
+}
+
+/* Who has pushed, and polls, waits in most cases for what becomes of it: it will be woken in any case, and the GVL is its next. A shifter that
+ * was woken, too, would come before it, and find nothing where all is done. But as soon as items are not, shifters call each other. */
+static void call_next(VALUE self, struct queue *queue) {
+  if (!queue->length) queue->slow = false;
+  if (!queue->length || queue->shifters.woken || waitlist_empty_p(&queue->shifters)) return;
+  bool sent = !queue->slow && !NIL_P(queue->pusher) && backend_base_send(backend_base_of(queue->pusher), look_after, self);
+  if (!sent) wake_shifter(queue);
+}
+
+static void note_pusher(VALUE self, struct queue *queue) {
+  struct backend_base *backend = backend_base_open_here();
+
+  RB_OBJ_WRITE(self, &queue->pusher, backend ? backend->self : Qnil);
 }
 
 static void make_contexts(struct queue *queue) {
@@ -221,17 +249,17 @@ static VALUE unwrapped(struct queue *queue, VALUE item) {
   return NIL_P(queue->courier) ? item : rb_funcall(queue->courier, id_taken, 1, item);
 }
 
-static VALUE take_wrapped(struct queue *queue) {
+static VALUE take_wrapped(VALUE self, struct queue *queue) {
   VALUE item = remove_first(queue);
 
   note_removal(queue);
-  if (queue->sparing) wake_shifter(queue);
+  if (queue->sparing) call_next(self, queue);
   return item;
 }
 
-static VALUE take(struct queue *queue) {
+static VALUE take(VALUE self, struct queue *queue) {
   if (RB_UNLIKELY(!NIL_P(telemetry_hooks)) && !queue->private) note_context(queue);
-  return unwrapped(queue, take_wrapped(queue));
+  return unwrapped(queue, take_wrapped(self, queue));
 }
 
 static void remove_at(struct queue *queue, size_t index) {
@@ -381,6 +409,7 @@ static VALUE Queue_push(VALUE self, VALUE item) {
   struct queue *queue = get(self);
   VALUE context = context_for(queue);
 
+  if (RB_UNLIKELY(queue->sparing)) note_pusher(self, queue);
   if (make_room(self, queue)) append(self, queue, item, context);
   else drop(queue, item);
   return self;
@@ -398,9 +427,9 @@ static VALUE Queue_unshift(VALUE self, VALUE item) {
 /* One that nobody was woken for. */
 static bool item_free_p(struct queue *queue) { return queue->length > queue->shifters.woken; }
 
-static VALUE shift_now(struct queue *queue) {
+static VALUE shift_now(VALUE self, struct queue *queue) {
   asked(queue);
-  if (item_free_p(queue)) return take(queue);
+  if (item_free_p(queue)) return take(self, queue);
   rb_raise(rb_eThreadError, "queue empty");
 }
 
@@ -424,7 +453,7 @@ static VALUE shift_until(VALUE self, struct queue *queue, int64_t until, enum ou
   *outcome = GOT_IT;
   asked(queue);
   backend_base_snooze(backend_base_current());
-  if (item_free_p(queue) && !takes_later_p(queue)) return take(queue);
+  if (item_free_p(queue) && !takes_later_p(queue)) return take(self, queue);
   *outcome = WAS_CLOSED;
   if (closed_p(queue) && !queue->length) return Qnil;
   do {
@@ -437,7 +466,7 @@ static VALUE shift_until(VALUE self, struct queue *queue, int64_t until, enum ou
       wake_shifter(queue);      /* who came meanwhile took its item for ours */
       return value;
     }
-    if (queue->length) return take(queue);
+    if (queue->length) return take(self, queue);
   } while (!closed_p(queue));
   *outcome = CLOSED_MEANWHILE;
   return queue->ending;
@@ -472,7 +501,7 @@ static VALUE Queue_shift(int argc, VALUE *argv, VALUE self) {
   if (!argc) return shift_waiting(self);
   rb_scan_args(argc, argv, "01:", &nonblock, &options);
   VALUE timeout = timeout_option(options);
-  if (NIL_P(timeout)) return RTEST(nonblock) ? shift_now(get(self)) : shift_waiting(self);
+  if (NIL_P(timeout)) return RTEST(nonblock) ? shift_now(self, get(self)) : shift_waiting(self);
   if (RTEST(nonblock)) rb_raise(rb_eArgError, "can't set a timeout if non_block is enabled");
   return shift_within(self, timeout);
 }
@@ -500,7 +529,7 @@ static VALUE Queue_shift_all(VALUE self) {
   VALUE all = rb_ary_new_capa((long)queue->length);
 
   asked(queue);
-  while (queue->length) rb_ary_push(all, take(queue));
+  while (queue->length) rb_ary_push(all, take(self, queue));
   return all;
 }
 
@@ -526,7 +555,7 @@ static VALUE Queue_delete(VALUE self, VALUE item) {
 static VALUE Queue_clear(VALUE self) {
   struct queue *queue = get(self);
 
-  while (queue->length) tell_asker(queue, take_wrapped(queue));
+  while (queue->length) tell_asker(queue, take_wrapped(self, queue));
   return self;
 }
 

@@ -9,8 +9,8 @@
 static bool stuck_p(VALUE thread) {
   struct backend_base *backend = backend_base_of_thread(thread);
 
-  return backend && backend->open && backend->polling && !backend->runqueue.length &&
-         !backend->hopeful && !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
+  return backend && backend->open && backend_base_rests_p(backend) && !backend->hopeful &&
+         !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
 }
 
 static bool plain_p(VALUE thread) {
@@ -39,7 +39,7 @@ static bool waits_p(VALUE thread) {
   struct backend_base *backend = backend_base_of_thread(thread);
 
   if (!backend || !backend->open) return stuck_in_ruby_p(thread);
-  return backend->polling && !backend->runqueue.length && !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
+  return backend_base_rests_p(backend) && !RTEST(rb_funcall(thread, id_stock_pending_p, 0));
 }
 
 bool deadlock_others_wait_p(void) {

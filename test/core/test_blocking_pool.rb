@@ -104,6 +104,49 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal 20, pool.stats[:largest]
   end
 
+  # Who waits for them all is woken, and looks after the others. In another round somebody else may have had the processor for so long that it is
+  # as if a block had waited.
+  def test_short_blocks_wake_one_of_the_idle_threads
+    pool = pool()
+    4.times.map { begun(pool) }.each { |fiber, go| go << 1; fiber.await }
+    jobs = pool.__crew.instance_variable_get(:@jobs)
+    wait_until { jobs.num_waiting == 4 }
+    assert((1..20).any? { Fiber.map(0...16) { pool.process { jobs.num_waiting } }.first == 3 })
+  end
+
+  # Who has pushed need not be in a wait that can be ended, nor alive, when somebody has to see that blocks wait.
+  { computes: ->(begun) { nil while begun.size < 8 }, waits_in_c: ->(begun) { STOCK_SLEEP.bind_call(nil, 0.001) while begun.size < 8 },
+    ends: ->(_) {} }.each do |what, does|
+    define_method(:"test_blocks_that_wait_all_begin_while_who_has_pushed_them_#{what}") do
+      pool = Polyphony::ThreadPool.new(8).tap { |made| @pools << made }
+      3.times do
+        begun = Thread::Queue.new
+        go = Thread::Queue.new
+        Thread.new { 8.times { pool.cast { begun << 1; go.pop } }; does.call(begun) }.join
+        8.times { begun.pop }
+        8.times { go << 1 }
+        wait_until { !pool.busy? }
+      end
+    end
+  end
+
+  def test_blocks_that_wait_in_c_begin_one_beside_the_other
+    pool = pool()
+    3.times do
+      begun = 0
+      Fiber.map(0...8) { pool.process { begun += 1; STOCK_SLEEP.bind_call(self, 0.001) while begun < 8 } }
+    end
+    assert_equal 8, pool.stats[:largest]
+  end
+
+  def test_who_looks_after_a_pool_is_moved_by_a_compacting_gc_with_it
+    skip 'this Ruby cannot compact' unless GC.respond_to?(:compact)
+    pool = pool()
+    8.times.map { begun(pool) }.each { |fiber, go| go << 1; fiber.await }
+    20.times { Fiber.map(0...16) { |i| pool.process { GC.compact if (i % 8).zero? } } }
+    assert_equal 328, pool.stats[:done]
+  end
+
   def test_a_cap_makes_blocks_wait_in_order_of_arrival
     pool = pool(cap: 2)
     jobs = Array.new(2) { begun(pool) }
