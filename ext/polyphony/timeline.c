@@ -3,6 +3,8 @@
 #include "clock.h"
 #include "reason.h"
 
+#include <ruby/encoding.h>
+
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <x86intrin.h>
@@ -119,9 +121,19 @@ static VALUE place_text(VALUE block) {
   return rb_sprintf("%"PRIsVALUE":%"PRIsVALUE, RARRAY_AREF(place, 0), RARRAY_AREF(place, 1));
 }
 
+/* The tag comes last, for it may have any character, and goes byte by byte, for rb_sprintf raises for a NUL. */
 VALUE timeline_fiber_name(struct fiber_state *fiber) {
-  return rb_sprintf("%"PRIsVALUE"\n%"PRIsVALUE"\n%s", tag_text(fiber->tag), place_text(fiber->block),
-                    fiber->root ? "main" : fiber->spun ? "" : "fiber");
+  VALUE place = place_text(fiber->block), tag = tag_text(fiber->tag);
+  VALUE name = rb_utf8_str_new_cstr(fiber->root ? "main" : fiber->spun ? "" : "fiber");
+
+  tag = rb_str_conv_enc(tag, rb_enc_get(tag), rb_utf8_encoding());
+  rb_str_cat(name, "", 1);
+  rb_str_cat(name, RSTRING_PTR(place), RSTRING_LEN(place));
+  rb_str_cat(name, "", 1);
+  rb_str_cat(name, RSTRING_PTR(tag), RSTRING_LEN(tag));
+  RB_GC_GUARD(place);
+  RB_GC_GUARD(tag);
+  return name;
 }
 
 static VALUE name_of(VALUE fiber) {

@@ -46,7 +46,7 @@ VALUE timeline_stop(void);
 /* Ruby's own: it is the same ring, without what the parent did. */
 void timeline_after_fork(void);
 
-/* Tag, place and kind, a line each. */
+/* Kind, place and tag, with a NUL between. */
 VALUE timeline_fiber_name(struct fiber_state *fiber);
 uint32_t timeline_fiber_id(struct fiber_state *fiber);
 uint16_t timeline_thread_id(struct backend_base *backend);

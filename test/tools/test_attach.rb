@@ -107,6 +107,28 @@ class TestAttach < Polyphony::TestCase
     end
   end
 
+  # A tag may be what a client sent. It moves no cursor, and stays in its line.
+  def test_names_do_not_steer_the_terminal
+    odd = 'spin("nul\\0 red\\e[31m\\nline\\u202eback") { suspend }; Thread.current.name = "home\\e[H"'
+    program(PROGRAM.sub("puts 'ready'") { "#{odd}\nputs 'ready'" }) do |pid|
+      out, err, status = command('tree', pid)
+      assert_predicate status, :success?, err
+      assert_match(/^  └─ #<Fiber nul\\x00 red\\e\[31m\\nline\\u202Eback:\d+ -e:\d+> waits for/, out)
+      refute_match(/[\0\e\u202e]/, out)
+      tags = JSON.parse(command('tree', pid, '--json').first)['threads'][0]['fibers'][0]['children'].map { |fiber| fiber['tag'] }
+      assert_includes tags, "nul\0 red\e[31m\nline\u202eback"
+      top(pid) do |terminal|
+        terminal.expect(/FIBER/)
+        terminal.type("/nul\rcn")
+        terminal.expect(/not cancelled/)
+        terminal.type('cy')
+        terminal.expect(/^nul\\x00 red\\e\[31m\\nline\\u202Eback \(\d+\) has been told to end/)
+        terminal.type('q')
+        terminal.status
+      end
+    end
+  end
+
   def test_questions_that_make_no_sense
     program do |pid|
       command('tree', pid)

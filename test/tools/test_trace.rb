@@ -164,6 +164,19 @@ class TestTrace < Polyphony::TestCase
     assert(trace.fibers.last(100).all?(&:tag))
   end
 
+  # Live ones and those that have ended: what a client sent may be a tag.
+  def test_tags_may_have_any_character
+    odd = "two\nlines\0\e[1m"
+    trace = Polyphony.trace do
+      spin(odd) { nil }.await
+      spin("#{odd} too") { suspend }
+      snooze
+    end
+    [odd, "#{odd} too"].each { |tag| assert_match(/test_trace\.rb:\d+\z/, row(trace, tag).place) }
+    assert(trace.fibers.one?(&:main))
+    JSON.parse(trace.to_json)
+  end
+
   # Waits for something that only a list of its own knows, which nobody has afterwards.
   def wait_in_a_list(reason)
     list = Polyphony::WaitList.new(nil, reason)

@@ -58,10 +58,10 @@ module Polyphony
 
       # The screen as it was comes back, whatever happens.
       def in_terminal
-        @out.write("\e[?1049h\e[?25l")
+        @out.write("\e[?1049h\e[?25l\e[?7l") # lines with wide letters are longer than they look, and are cut by the terminal
         @input.raw { yield }
       ensure
-        @out.write("\e[?25h\e[?1049l")
+        @out.write("\e[?7h\e[?25h\e[?1049l")
         @out.flush
       end
 
@@ -183,7 +183,7 @@ module Polyphony
         return paint(cut("filter: #{printable(@typing)}_  (Enter: done, Esc: none)"), 7) if @typing
         return paint(cut("cancel #{printable(@asked.name)} (#{@asked.id})? y/n"), 31) if @asked
 
-        cut(@message || KEYS)
+        cut(@message ? printable(@message) : KEYS)
       end
 
       def page
@@ -200,11 +200,6 @@ module Polyphony
 
       def cut(text)
         text.size > @width ? "#{text[0, @width - 1]}…" : text
-      end
-
-      # What another program calls its fibers must not steer this terminal.
-      def printable(text)
-        text.to_s.scrub('?').gsub(/[[:cntrl:]]/) { |char| char.inspect[1..-2] }
       end
 
       # --- the keyboard -------------------------------------------------------------------------

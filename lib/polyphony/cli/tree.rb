@@ -8,6 +8,9 @@ module Polyphony
     # +polyphony tree+: the fibers of a running program.
     # @api private
     class Tree < Command
+      # What moves the cursor, and what turns the direction of the text behind it.
+      UNSEEN = /[[:cntrl:]\u2028\u2029\u202a-\u202e\u2066-\u2069]/.freeze
+
       # @param words [Array<String>] behind +tree+
       def initialize(words, out: $stdout, err: $stderr)
         @as = 'text'
@@ -24,7 +27,7 @@ module Polyphony
         show(Integer(@words.first, 10))
         0
       rescue Attach::Client::Refused => e
-        @err.puts "polyphony #{name}: #{e.message}"
+        @err.puts "polyphony #{name}: #{printable(e.message)}"
         1
       end
 
@@ -48,7 +51,12 @@ module Polyphony
         client = Attach::Client.new(pid, wait: @wait)
         answer = client.ask(@as)
         client.close
-        @out.puts({ 'text' => answer[:text], 'html' => answer[:html] }.fetch(@as) { JSON.pretty_generate(answer, max_nesting: false) })
+        @out.puts({ 'text' => answer[:text]&.lines(chomp: true)&.map { |line| printable(line) }, 'html' => answer[:html] }.fetch(@as) { JSON.pretty_generate(answer, max_nesting: false) })
+      end
+
+      # What another program calls its fibers must not steer this terminal.
+      def printable(text)
+        text.to_s.scrub('?').gsub(UNSEEN) { |char| char.dump[1..-2] }
       end
     end
 

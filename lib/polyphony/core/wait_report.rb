@@ -4,6 +4,10 @@ module Polyphony
   # What fibers wait for, in words: for deadlocks, time limits, and exhausted pools.
   # @!visibility private
   module WaitReport
+    # What moves a terminal's cursor, and what turns the direction of the text behind it.
+    UNSEEN = /[[:cntrl:]\u2028\u2029\u202a-\u202e\u2066-\u2069]/.freeze
+    private_constant :UNSEEN
+
     class << self
       # @param reason [String] completes "waits for ..."
       # @param subject [Object] the queue, lock, io, fiber it waits for
@@ -58,7 +62,7 @@ module Polyphony
 
       # A fiber without its state: the one that polls would be called running.
       def title(object)
-        utf8(object.inspect).sub(/\A(#<Fiber.*) \(\w+\)>\z/m, '\1>')
+        in_line(object.inspect).sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
       rescue ::StandardError => e
         "one that cannot be shown (#{e.class})"
       end
@@ -74,6 +78,12 @@ module Polyphony
         utf8(tag.to_s) unless nil.equal?(tag)
       rescue ::StandardError
         nil
+      end
+
+      # A name may be what a client sent, and must neither steer a terminal nor look like another line of a log.
+      # @param text [String]
+      def in_line(text)
+        utf8(text).gsub(UNSEEN) { |char| char.dump[1..-2] }
       end
 
       # Tags, paths and what inspect returns may be in any encoding, and must go together, and into JSON.

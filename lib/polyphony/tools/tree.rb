@@ -160,9 +160,9 @@ module Polyphony
 
       # @api private
       def initialize(thread, fibers, now)
-        @thread = WaitReport.utf8(thread.inspect)
+        @thread = WaitReport.in_line(thread.inspect)
         @name = WaitReport.title_of_tag(thread.name)
-        @at = thread.backtrace&.grep_v(Stall::OURS)&.first&.then { |line| WaitReport.utf8(line) } if at_work?(thread)
+        @at = thread.backtrace&.grep_v(Stall::OURS)&.first&.then { |line| WaitReport.in_line(line) } if at_work?(thread)
         @fibers = fibers.sort_by { |fiber| fiber.main? ? 0 : 1 }.map { |fiber| Node.new(fiber, now) }
       end
 

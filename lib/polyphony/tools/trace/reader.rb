@@ -48,7 +48,7 @@ module Polyphony
       # @param names [Hash{Integer => String}] see timeline_fiber_name
       def tracks(names)
         @thread_of.map do |id, thread|
-          tag, place, kind = names[id].to_s.dup.force_encoding(Encoding::UTF_8).scrub('?').split("\n")
+          kind, place, tag = names[id].to_s.dup.force_encoding(Encoding::UTF_8).scrub('?').split("\0", 3)
           Track.new(id: id, tag: presence(tag), place: presence(place), main: kind == 'main', thread: thread, ended: @ended[id])
         end
       end
