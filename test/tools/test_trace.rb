@@ -291,6 +291,21 @@ class TestTrace < Polyphony::TestCase
     assert_equal "nil\n", out
   end
 
+  def test_the_number_of_events_may_be_empty_and_what_makes_no_sense_is_told_by_its_name
+    Dir.mktmpdir do |folder|
+      run = ->(events) { run_ruby(PROGRAM, env: { 'POLYPHONY_TRACE' => "#{folder}/out.json", 'POLYPHONY_TRACE_EVENTS' => events }) }
+      _, err, = run.call('')
+      assert_empty err
+      assert_equal 1 << 18, JSON.parse(File.read("#{folder}/out.json"))['otherData']['events_kept_at_most']
+      %w[many 0 99999999999].each do |events|
+        out, err, status = run.call(events)
+        assert_predicate status, :success?
+        assert_equal "polyphony: nothing is traced: POLYPHONY_TRACE_EVENTS must be a number from 1 to 1073741824, got #{events.inspect}\n", err
+        assert_equal "nil\n", out
+      end
+    end
+  end
+
   def test_the_command
     Dir.mktmpdir do |folder|
       File.write("#{folder}/script.rb", "spin(:worker) { sleep 0.001 }.await\np ARGV\n")

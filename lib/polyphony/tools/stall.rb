@@ -59,7 +59,7 @@ module Polyphony
 
     # @return [String] what is written to standard error
     def to_s
-      ["polyphony: #{fiber.inspect} #{over? ? 'kept' : 'has kept'} its thread for #{format('%.3f', seconds)} s#{' so far' unless over?}, " \
+      ["polyphony: #{WaitReport.in_line(fiber.inspect)} #{over? ? 'kept' : 'has kept'} its thread for #{format('%.3f', seconds)} s#{' so far' unless over?}, " \
        "no other fiber could run there#{where}", *lines.map { |line| "    #{line}" }, *who_waited, "  #{advice}", *adapter_advice].join("\n")
     end
 
@@ -79,7 +79,7 @@ module Polyphony
     def who_waited
       return if waiting.empty?
 
-      names = waiting.first(SHOWN).map { |fiber| fiber.tag ? "#{fiber.tag} (#{fiber.location})" : fiber.location.to_s }
+      names = waiting.first(SHOWN).map { |fiber| WaitReport.in_line(fiber.tag ? "#{fiber.tag} (#{fiber.location})" : fiber.location) }
       "  Meanwhile waited #{names.join(', ')}#{" and #{waiting.size - SHOWN} more" if waiting.size > SHOWN}."
     end
 

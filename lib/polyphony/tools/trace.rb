@@ -13,6 +13,8 @@ module Polyphony
   class Trace
     # How many events are kept if nothing is said; 8 MB.
     EVENTS = 1 << 18
+    MOST_EVENTS = 1 << 30
+    private_constant :MOST_EVENTS
 
     # One fiber. +place+ is where its block is, +ended+ nil or :returned or :failed.
     Track = ::Struct.new(:id, :tag, :place, :main, :thread, :ended, keyword_init: true) do
@@ -46,10 +48,7 @@ module Polyphony
       # @param events [Integer] how many are kept; each takes 32 bytes
       # @return [nil]
       def start(events: EVENTS)
-        unless events.is_a?(Integer) && events.between?(1, 1 << 30)
-          raise ArgumentError, "events must be a number from 1 to #{1 << 30}, got #{events.inspect}"
-        end
-
+        check_events(events, events, 'events')
         @lock.synchronize do
           raise ThreadError, 'a trace is being made already: end that one with Polyphony::Trace.stop' if @on
 
@@ -76,12 +75,15 @@ module Polyphony
       end
 
       # For POLYPHONY_TRACE: until the end of the program, then into that file; forked children write files of their own.
+      # @param events [String] POLYPHONY_TRACE_EVENTS
       # @api private
       def to_the_end(path, events)
+        number = events.empty? ? EVENTS : Integer(events, exception: false)
+        check_events(number, events, 'POLYPHONY_TRACE_EVENTS')
         @path = ::File.expand_path(path)
         @pid = ::Process.pid
         ::File.write(@path, '') # tells now, not at the end, that it cannot be written
-        start(events: events)
+        start(events: number)
         at_exit { finish }
       end
 
@@ -92,6 +94,12 @@ module Polyphony
       end
 
       private
+
+      def check_events(number, given, name)
+        return if number.is_a?(Integer) && number.between?(1, MOST_EVENTS)
+
+        raise ArgumentError, "#{name} must be a number from 1 to #{MOST_EVENTS}, got #{given.inspect}"
+      end
 
       def finish
         return unless @on
