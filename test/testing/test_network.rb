@@ -216,6 +216,32 @@ class TestTestingNetwork < Polyphony::TestCase
     assert_equal outcomes.count(Errno::ECONNRESET), net.counts[:resets]
   end
 
+  # Whose piece it was hears of it when it reads, not only when it writes again: the other end may say nothing.
+  def test_a_reset_by_chance_reaches_both
+    left, right = pair(reset: 1, latency: 1)
+    virtual do |clock|
+      left << 'x'
+      assert_raises(Errno::ECONNRESET) { left.readpartial(20) }
+      assert_raises(Errno::ECONNRESET) { right.readpartial(20) }
+      assert_in_delta 1, clock.elapsed
+      [left, right].each { |one| assert_raises(Errno::ECONNRESET) { one << 'y' } }
+      assert_equal 1, left.network.counts[:resets]
+    end
+  end
+
+  def test_a_reset_reaches_a_writer_that_waits_for_room
+    left, right = pair(capacity: 2)
+    writer = spin { outcome { left.write('abcdef') } }
+    snooze
+    right.reset
+    assert_kind_of Errno::ECONNRESET, writer.await
+    left, = pair(capacity: 2)
+    writer = spin { outcome { left.write('abcdef') } }
+    snooze
+    left.close
+    assert_kind_of IOError, writer.await
+  end
+
   def test_the_same_seed_is_the_same_network
     run = lambda do |seed|
       virtual do |clock|

@@ -131,6 +131,7 @@ module Polyphony
       def streams(left, right)
         __count(:connections)
         there, back = Wire.new(self), Wire.new(self)
+        there.back, back.back = back, there
         [Stream.new(self, back, there, left, right), Stream.new(self, there, back, right, left)]
       end
     end

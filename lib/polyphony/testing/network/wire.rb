@@ -7,6 +7,9 @@ module Polyphony
       # switchpoints, so threads may share one.
       # @api private
       class Wire
+        # The other direction, which breaks together with this one.
+        attr_writer :back
+
         def initialize(network)
           @network = network
           @pieces = [] # [when it arrives, bytes or :end or :reset]
@@ -49,12 +52,14 @@ module Polyphony
         # No more comes.
         def finish
           append(:end) unless ended?
+          @room.wake_all
         end
 
-        # The other end learns of it when it reads.
+        # The other end learns of it when it reads, and who waits for room at once.
         def reset
           append(:reset) unless @broken
           @broken = true
+          @room.wake_all
         end
 
         # Whether nothing more can be sent.
@@ -109,7 +114,7 @@ module Polyphony
           @network.__count(:segments)
           if @network.conditions.__chance?(:reset)
             @network.__count(:resets)
-            reset
+            [self, @back].each(&:reset)
             return :reset
           end
           append(piece)
