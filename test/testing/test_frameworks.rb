@@ -74,6 +74,7 @@ class TestTestingFrameworks < Polyphony::TestCase
     assert_match(/^11 runs, \d+ assertions, 3 failures, 0 errors, 1 skips$/, out, err)
     assert_match(/TestClean#test_that_leaves_a_fiber .*\nleft behind by this test:\n  fiber #<Fiber stray:/, out)
     assert_match(/TestClean#test_that_leaves_an_error .*\nleft behind by this test:\n  error that nobody waited for: IOError: unheard/, out)
+    assert_match(/TestClean#test_that_leaves_an_error \[\S*suite\.rb:9\]:/, out, 'the place is the test')
     assert_match(/TestByLot#test_that_fails/, out)
     assert_equal ['polyphony: in TestByLot#test_that_fails the order of fibers came from seed 77; POLYPHONY_SEED=77 repeats it'],
                  err.lines(chomp: true).grep(/polyphony:/)
@@ -85,6 +86,7 @@ class TestTestingFrameworks < Polyphony::TestCase
     skip 'the gem rspec is not installed' if err.include?('no rspec')
     assert_match(/^6 examples, 2 failures$/, out, err)
     assert_match(/left behind:\n\s+fiber #<Fiber stray:/, out)
+    assert_match(%r{Failure/Error: it\('leaves a fiber'\) \{ spin\(:stray\)}, out, 'the place is the example')
     assert_equal ['polyphony: in timed fails the order of fibers came from seed 77; POLYPHONY_SEED=77 repeats it'],
                  err.lines(chomp: true).grep(/polyphony:/)
     assert_equal 1, status.exitstatus

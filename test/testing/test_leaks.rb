@@ -73,6 +73,20 @@ class TestLeaks < Polyphony::TestCase
     end)
   end
 
+  # Whoever can run has its turns before anybody judges, whatever the order is.
+  def test_what_is_found_does_not_depend_on_the_order
+    Polyphony::Testing.shuffle(seed: 1, runs: 100) do
+      left = found do
+        spin { spin { 3.times { snooze } }.await }
+        2.times { |i| spin { raise IOError, "unheard #{i}" } }
+      end
+      assert_equal ['IOError: unheard 0', 'IOError: unheard 1'], left.map { |one| one[/IOError: unheard \d/] }.sort, left.inspect
+    end
+    stray = nil
+    assert_match(/\Afiber .*runnable/, found { stray = spin { loop { snooze } } }.join("\n"))
+    stray.stop
+  end
+
   def test_what_is_left_is_raised
     error = assert_raises(Leaks::Left) { Polyphony::Testing.no_leaks { spin { suspend } } }
     assert_equal 1, error.found.size

@@ -13,8 +13,10 @@ module Polyphony
       LATE = 2.0
       LOOK = 0.01
       SOON = 10
+      # Of fibers that can run.
+      TURNS = 100
       FD_FOLDER = File.directory?('/proc/self/fd') ? '/proc/self/fd' : '/dev/fd'
-      private_constant :LATE, :LOOK, :SOON, :FD_FOLDER
+      private_constant :LATE, :LOOK, :SOON, :TURNS, :FD_FOLDER
 
       # Something was left behind.
       class Left < StandardError
@@ -54,12 +56,21 @@ module Polyphony
 
       private
 
-      # A child may have failed at the very end: its error is on its way to whoever spun it.
+      # Who can run may be about to end, or to fail; where the order is drawn by lot, it may have had no turn yet. An error is on its way
+      # to whoever spun the fiber.
       def errors
-        snooze
-        []
-      rescue ::Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is reported
-        [unheard(e)]
+        heard = []
+        TURNS.times do
+          snooze
+          break unless runnable?(Fiber.current.children - @children)
+        rescue ::Exception => e # rubocop:disable Lint/RescueException -- whatever it is, it is reported
+          heard << unheard(e)
+        end
+        heard
+      end
+
+      def runnable?(fibers)
+        fibers.any? { |fiber| fiber.state == :runnable || runnable?(fiber.children) }
       end
 
       # Those of monitored fibers are in the mailbox for that, and would be there in the next test.

@@ -58,10 +58,16 @@ module Polyphony
         super
         left = @__leaks ? @__leaks.found : []
         Settings.clean_up
-        flunk "left behind by this test:\n  #{left.join("\n  ")}" if left.any? && passed?
+        raise ::Minitest::Assertion, "left behind by this test:\n  #{left.join("\n  ")}", __place if left.any? && passed?
       end
 
       private
+
+      # Of the test: the lines that look for what it has left say nothing.
+      def __place
+        file, line = method(name).source_location
+        ["#{file}:#{line}"]
+      end
 
       def __tell_seed(seed)
         return if seed.nil? || passed? || skipped?

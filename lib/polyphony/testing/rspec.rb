@@ -31,7 +31,12 @@ module Polyphony
           if seed && failed
             $stderr.puts "\npolyphony: in #{example.full_description} #{Seed.words(seed, 'the order of fibers')}"
           end
-          raise Leaks::Left, left if left.any? && example.exception.nil?
+          raise Leaks::Left, left, [place(example)] if left.any? && example.exception.nil?
+        end
+
+        # The lines that look for what it has left say nothing.
+        def place(example)
+          "#{example.metadata[:absolute_file_path]}:#{example.metadata[:line_number]}"
         end
       end
 
