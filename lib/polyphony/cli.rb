@@ -30,6 +30,7 @@ module Polyphony
         POLYPHONY_DEADLOCK=5                     tells of fibers that have waited for each other for so many seconds
         POLYPHONY_STALL=100                      tells who keeps a thread for longer than so many milliseconds
         POLYPHONY_FAULTS=short_read:0.1,seed:7   short reads and other answers of the kernel, by chance
+        POLYPHONY_SEED=7                         repeats what polyphony/testing drew by lot
     TEXT
 
     # @param argv [Array<String>] the words after the command's name

@@ -76,6 +76,16 @@ class TestDoctor < Polyphony::TestCase
     assert_match(/a filter is at work/, found['seccomp'][:value])
   end
 
+  # Within the hard limit anybody may raise it; above it, root.
+  def test_a_limit_of_descriptors_is_mended_where_it_is_set
+    advice = lambda do |soft, hard|
+      out, = run_ruby("Process.setrlimit(:NOFILE, #{soft}, #{hard}); require 'polyphony/cli'; exit Polyphony::CLI.new(%w[doctor]).run")
+      out[/warn  descriptors: .*\n +mend: (.*)/, 1]
+    end
+    assert_equal 'ulimit -n 5000', advice.call(1000, 5000)
+    assert_match(/\Aulimit -n 65536 .* as root, LimitNOFILE=65536/, advice.call(1000, 1000))
+  end
+
   def test_without_proc
     status, out, = doctor(proc: '/nowhere')
     assert_equal 0, status

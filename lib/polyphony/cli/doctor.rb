@@ -21,6 +21,7 @@ module Polyphony
       # Fewer than that many is a limit that programs meet.
       FEW_MAPS = 60_000
       FEW_DESCRIPTORS = 4096
+      DESCRIPTORS = 65_536
       LOCKED = 8 << 20
 
       # Gems that stop the thread or bring a loop of their own: versions, what is wrong, what to do. The rest is in
@@ -196,9 +197,15 @@ module Polyphony
         note('fibers', maps >= FEW_MAPS ? :ok : :warn, "about #{thousands(maps / 2)} at a time (vm.max_map_count is #{maps}, each needs two)",
              'sysctl -w vm.max_map_count=1048576') if maps
         soft, hard = ::Process.getrlimit(:NOFILE)
-        note('descriptors', soft >= FEW_DESCRIPTORS ? :ok : :warn, "#{amount(soft)} (ulimit -n; at most #{amount(hard)})", "ulimit -n #{[hard, 65_536].min}")
+        note('descriptors', soft >= FEW_DESCRIPTORS ? :ok : :warn, "#{amount(soft)} (ulimit -n; at most #{amount(hard)})", mend_descriptors(hard))
         locked
         threads
+      end
+
+      def mend_descriptors(hard)
+        return "ulimit -n #{[hard, DESCRIPTORS].min}" if hard >= FEW_DESCRIPTORS
+
+        "ulimit -n #{DESCRIPTORS}    # as root, LimitNOFILE=#{DESCRIPTORS} in a unit of systemd, --ulimit nofile=#{DESCRIPTORS} of docker run"
       end
 
       # Since 5.12, rings are not counted.
