@@ -313,6 +313,14 @@ static VALUE turn_the_long_way(struct backend_base *backend, struct fiber_state 
   return value;
 }
 
+VALUE backend_base_turn_noted(struct backend_base *backend, struct fiber_state *self) {
+  struct fiber_state *next = turn_next(backend, self);
+
+  if (!next) return Qundef;
+  VALUE value = turn_noted(backend, self, next);
+  return RB_UNLIKELY(backend->how == RESUME_RAISE) ? error_invoke(value) : value;
+}
+
 static VALUE take_turn(struct backend_base *backend, struct fiber_state *self) {
   struct fiber_state *next = self->spun || self->root ? turn_next(backend, self) : NULL;
   VALUE value = next ? turn_noted(backend, self, next) : turn_the_long_way(backend, self);

@@ -152,6 +152,8 @@ VALUE backend_base_suspend(struct backend_base *backend, enum switch_idle idle);
 VALUE backend_base_snooze(struct backend_base *backend);
 /* After a turn that did not just end: an exception came, or another fiber ended, or was not as it seemed. */
 VALUE backend_base_come_back_late(struct backend_base *backend, struct fiber_state *self, VALUE value, VALUE status);
+/* A turn at once while somebody wants to know of it: as turn_at_once. */
+VALUE backend_base_turn_noted(struct backend_base *backend, struct fiber_state *self);
 /* For calls that need not wait and then do not switch: false when there were so many of them in a row
  * that it is others' turn. */
 bool backend_base_quick_p(struct backend_base *backend);

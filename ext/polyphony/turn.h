@@ -68,7 +68,8 @@ static inline VALUE turn_at_once(struct fiber_state *self) {
   struct backend_base *backend = backend_here.backend;
   struct fiber_state *next;
 
-  if (turn_noted_p() || !(next = turn_next(backend, self))) return Qundef;
+  if (RB_UNLIKELY(turn_noted_p())) return backend_base_turn_noted(backend, self);
+  if (!(next = turn_next(backend, self))) return Qundef;
   turn_rotate(backend, self, next);
   VALUE value = turn_transfer(backend, self, next, Qundef);
   return RB_UNLIKELY(backend->how == RESUME_RAISE) ? error_invoke(value) : value;
