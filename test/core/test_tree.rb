@@ -22,6 +22,32 @@ class TestTree < Polyphony::TestCase
     assert_includes node(:parent).fiber, 'parent'
   end
 
+  # Each spins the next, as who walks along a list may do.
+  def test_generations_without_number
+    heavy
+    left = 1000
+    step = lambda do
+      left -= 1
+      spin(:"step #{left}", &step) if left.positive?
+      suspend
+    end
+    spin(:first, &step)
+    1001.times { snooze }
+    tree = Polyphony.tree
+    data = JSON.parse(JSON.generate(tree)) # in both directions, a hundred levels are the most
+    steps = tree.select { |one| one.tag.to_s.match?(/first|step/) }
+    assert_equal 1000, steps.size
+    by_id = tree.map { |one| [one.id, one] }.to_h
+    assert_equal :"step 2", by_id.fetch(node(:"step 1", tree).parent).tag
+    assert_equal [], node(:"step 1", tree).children
+    assert_nil tree.first.parent
+    assert_equal 1000, tree.to_s.scan(/first|step \d+/).size
+    assert_match(/step 1"/, tree.to_html)
+    assert_equal tree.threads.size, data['threads'].size
+  ensure
+    Fiber.current.shutdown_all_children
+  end
+
   def test_the_running_one
     main = Polyphony.tree.find(&:main?)
     assert_equal :running, main.state

@@ -69,8 +69,10 @@ module Polyphony
         heard
       end
 
+      # Any of these, or below them.
       def runnable?(fibers)
-        fibers.any? { |fiber| fiber.state == :runnable || runnable?(fiber.children) }
+        fibers = fibers.flat_map(&:children) until fibers.empty? || fibers.any? { |fiber| fiber.state == :runnable }
+        fibers.any?
       end
 
       # Those of monitored fibers are in the mailbox for that, and would be there in the next test.

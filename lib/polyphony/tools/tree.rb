@@ -34,12 +34,34 @@ module Polyphony
       attr_reader :spun_at
       # @return [Integer] how often it had its turn
       attr_reader :switches
-      # @return [Array<Node>]
+      # @return [Integer, nil] the id of the fiber whose child it is
+      attr_reader :parent
+      # @return [Array<Node>] its children; of one in the fortieth generation all that are below it
       attr_reader :children
 
+      # How many generations are shown below each other. With more, texts are too wide to be read, and parsers of JSON give up, at a
+      # hundred mostly.
+      GENERATIONS = 40
+      private_constant :GENERATIONS
+
+      # A fiber and all below it. Step by step, not by recursion: each may have spun the next, thousands of times.
       # @api private
-      def initialize(fiber, now)
+      def self.grow(fiber, now)
+        first = new(fiber, now)
+        open = [[fiber, first, first, 1]]
+        while (fiber, node, shelf, generation = open.shift)
+          fiber.children.each do |child|
+            shelf.children << (one = new(child, now, node.id))
+            open << [child, one, generation < GENERATIONS ? one : shelf, generation + 1]
+          end
+        end
+        first
+      end
+
+      # @api private
+      def initialize(fiber, now, parent = nil)
         @id = fiber.__timeline.first
+        @parent = parent
         @fiber = WaitReport.title(fiber)
         @tag = fiber.tag
         @main = fiber.main?
@@ -48,7 +70,7 @@ module Polyphony
         @spun_at = WaitReport.spun_at(fiber)
         @held_by = []
         note_wait(fiber, now) if @state == :waiting
-        @children = fiber.children.map { |child| Node.new(child, now) }
+        @children = []
       end
 
       # @return [Boolean] whether it is the main fiber of its thread
@@ -67,7 +89,7 @@ module Polyphony
       # @return [Hash]
       def to_h
         { id: id, fiber: fiber, tag: WaitReport.title_of_tag(tag), state: state, waits_for: waits_for, wait: wait, seconds: seconds&.round(3),
-          held_by: held_by, spun_at: spun_at, switches: switches, children: children.map(&:to_h) }
+          held_by: held_by, spun_at: spun_at, switches: switches, parent: parent, children: children.map(&:to_h) }
       end
 
       # The fiber and all below it.
@@ -163,7 +185,7 @@ module Polyphony
         @thread = WaitReport.in_line(thread.inspect)
         @name = WaitReport.title_of_tag(thread.name)
         @at = thread.backtrace&.grep_v(Stall::OURS)&.first&.then { |line| WaitReport.in_line(line) } if at_work?(thread)
-        @fibers = fibers.sort_by { |fiber| fiber.main? ? 0 : 1 }.map { |fiber| Node.new(fiber, now) }
+        @fibers = fibers.sort_by { |fiber| fiber.main? ? 0 : 1 }.map { |fiber| Node.grow(fiber, now) }
       end
 
       # @yield [Node] every fiber
@@ -198,7 +220,7 @@ module Polyphony
     # @api private
     def initialize
       now = Clock.now
-      roots = ::Fiber.__all.map { |fiber| root(fiber) }.uniq.reject(&:dead?)
+      roots = roots_of(::Fiber.__all).reject(&:dead?)
       main = ::Thread.main
       by_thread = ::Thread.list.to_h { |thread| [thread, []] }.merge(roots.group_by(&:thread)).reject { |thread, _| thread.nil? || thread.__polyphony_helper? }
       @threads = by_thread.sort_by { |thread, _| thread.equal?(main) ? 0 : 1 }.map { |thread, fibers| Threads.new(thread, fibers, now) }
@@ -234,9 +256,19 @@ module Polyphony
 
     private
 
-    def root(fiber)
-      fiber = fiber.parent while fiber.parent
-      fiber
+    # Each fiber is passed once, however many are below it.
+    def roots_of(fibers)
+      passed = {}.compare_by_identity
+      fibers.filter_map { |fiber| root(fiber, passed) }
+    end
+
+    # nil: somebody has come this way before.
+    def root(fiber, passed)
+      until passed.key?(fiber)
+        passed[fiber] = true
+        parent = fiber.parent or return fiber
+        fiber = parent
+      end
     end
   end
 end
