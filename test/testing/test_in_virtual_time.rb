@@ -27,6 +27,16 @@ class TestInVirtualTime < Polyphony::TestCase
     assert_equal durations.sort, woken
   end
 
+  def test_reset_starts_the_period_again
+    Polyphony::Testing.virtual_clock do |clock|
+      move_on_after(4) do |scope|
+        5.times { sleep 3; scope.reset }
+        sleep
+      end
+      assert_equal 19, clock.elapsed
+    end
+  end
+
   def test_a_limit_that_strikes_while_a_stopped_fiber_cleans_up_does_not_make_it_go_on
     limits = { move_on: ->(&block) { move_on_after(3, &block) },
                nested: ->(&block) { move_on_after(9) { move_on_after(3, &block) } },
