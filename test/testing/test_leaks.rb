@@ -73,6 +73,17 @@ class TestLeaks < Polyphony::TestCase
     end)
   end
 
+  # One that was counted before it had opened its event loop; any thread's looks the same.
+  def test_event_loops_of_the_blocking_pool_do_not_count
+    Polyphony.blocking { nil }
+    opened, over = Thread::Queue.new, Thread::Queue.new
+    thread = nil
+    assert_empty(found { thread = Thread.new { opened << Thread.current.backend.kind; over.pop }; opened.pop })
+  ensure
+    over << nil
+    thread&.join
+  end
+
   # Whoever can run has its turns before anybody judges, whatever the order is.
   def test_what_is_found_does_not_depend_on_the_order
     Polyphony::Testing.shuffle(seed: 1, runs: 100) do

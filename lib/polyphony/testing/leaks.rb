@@ -122,10 +122,10 @@ module Polyphony
         fresh.map { |fd, target| "descriptor #{fd}: #{target}" }
       end
 
-      # A thread of the blocking pool may have taken the place of one that had nothing to do.
+      # A thread of the blocking pool may have taken the place of one that had nothing to do, or was counted before it opened its loop.
       def fresh
         found = descriptors.to_a - @descriptors.to_a
-        workers.positive? ? found.reject { |_, target| target.start_with?('anon_inode:[event') } : found
+        workers.positive? ? found.reject { |_, target| target.start_with?('anon_inode:[event', 'anon_inode:[io_uring') } : found
       end
 
       # The threads of the blocking pool begin with the first that needs them, and stay for a while, with their descriptors.
