@@ -291,6 +291,30 @@ class TestTrace < Polyphony::TestCase
     assert_equal "nil\n", out
   end
 
+  # Names of files, programs, threads and reasons may have bytes that are no letters in any encoding.
+  def test_names_that_are_no_text_leave_a_trace
+    code = <<~'RUBY'
+      require 'polyphony'
+      $PROGRAM_NAME = "program \xff"
+      [true, false].each { |ends| Thread.new { Thread.current.name = "thread \xff"; spin { sleep 0.001 }.await; sleep unless ends }.join(ends ? nil : 0.05) }
+      spin("tag \xff".b) { Polyphony::WaitList.new(nil, "reason \xff".b).park }
+      eval('spin { suspend }', binding, "file \xff.rb")
+      snooze
+      Polyphony.tree.to_json
+      Polyphony.tree.to_html
+    RUBY
+    Dir.mktmpdir do |folder|
+      %w[json html].each do |kind|
+        _, err, status = run_ruby(code, env: { 'POLYPHONY_TRACE' => "#{folder}/out.#{kind}" })
+        assert_predicate status, :success?, err
+        assert_empty err
+        text = File.read("#{folder}/out.#{kind}")
+        %w[program thread tag reason file].each { |word| assert_match(/#{word} [?\ufffd]/, text) }
+      end
+      JSON.parse(File.read("#{folder}/out.json"))
+    end
+  end
+
   def test_the_number_of_events_may_be_empty_and_what_makes_no_sense_is_told_by_its_name
     Dir.mktmpdir do |folder|
       run = ->(events) { run_ruby(PROGRAM, env: { 'POLYPHONY_TRACE' => "#{folder}/out.json", 'POLYPHONY_TRACE_EVENTS' => events }) }

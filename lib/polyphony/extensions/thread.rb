@@ -114,8 +114,9 @@ module Polyphony
 
     # @return [String] as stock: name, where its block is written, state
     def inspect
-      place = __polyphony_block&.source_location
-      place ? super.sub(/(?= \S+>\z)/) { " #{place.join(':')}" } : super
+      place = __polyphony_block&.source_location or return super
+      text = super
+      text.insert(text.rindex(' '), " #{place.join(':')}")
     end
     alias to_s inspect
 

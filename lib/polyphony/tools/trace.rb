@@ -106,7 +106,7 @@ module Polyphony
 
         path = ::Process.pid == @pid ? @path : @path.sub(/(\.\w+)?\z/) { ".#{::Process.pid}#{$1}" }
         stop.write(path)
-      rescue ::SystemCallError => e
+      rescue ::StandardError => e # whatever it is, the program ends as it would have
         warn "polyphony: the trace could not be written: #{e.message}"
       end
     end
@@ -182,6 +182,7 @@ module Polyphony
 
     # @param text [String] as Thread#inspect: #<Thread:0x0123@name file.rb:9 run>
     def thread_name(text)
+      text = WaitReport.utf8(text)
       match = text.match(/\A#<\S+?:0x\h+(?:@(?<name>.*?))?(?: (?<file>\S*:\d+))? \S+>\z/m) or return text
       ['thread', match[:name], match[:file] && "(#{::File.basename(match[:file])})"].compact.join(' ')
     end

@@ -114,8 +114,9 @@ module Polyphony
 
       def note_wait(fiber, now)
         reason, subject, since = fiber.__wait
-        @waits_for = describe(reason || 'being scheduled', subject, fiber.__time_left, fiber.__limit_left)
-        @wait = parts(reason || 'being scheduled', subject, fiber.__time_left, fiber.__limit_left)
+        reason = WaitReport.utf8(reason || 'being scheduled')
+        @waits_for = describe(reason, subject, fiber.__time_left, fiber.__limit_left)
+        @wait = parts(reason, subject, fiber.__time_left, fiber.__limit_left)
         @seconds = [now - since, 0].max if since
         @held_by = WaitReport.holders(subject).map { |holder, _| WaitReport.title(holder) }
       end

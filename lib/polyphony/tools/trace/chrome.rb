@@ -29,7 +29,7 @@ module Polyphony
       private
 
       def other_data
-        { program: $PROGRAM_NAME, pid: ::Process.pid, polyphony: VERSION, ruby: RUBY_VERSION, seconds: @trace.seconds,
+        { program: WaitReport.utf8($PROGRAM_NAME), pid: ::Process.pid, polyphony: VERSION, ruby: RUBY_VERSION, seconds: @trace.seconds,
           events_kept_at_most: @trace.capacity, events_dropped: @trace.dropped }
       end
 

@@ -25,7 +25,7 @@ module Polyphony
       def data
         by_fiber = @trace.slices.group_by(&:fiber) # those of one fiber are in order
         own = @trace.fibers.flat_map { |fiber| by_fiber.fetch(fiber.id, []) }
-        { program: $PROGRAM_NAME, pid: ::Process.pid, polyphony: VERSION, ruby: RUBY_VERSION, seconds: @trace.seconds,
+        { program: WaitReport.utf8($PROGRAM_NAME), pid: ::Process.pid, polyphony: VERSION, ruby: RUBY_VERSION, seconds: @trace.seconds,
           capacity: @trace.capacity, dropped: @trace.dropped, from: @trace.known_from,
           threads: @trace.threads, fibers: fibers, slices: slices(own), polls: polls, arrows: arrows, reasons: @names.keys }
       end

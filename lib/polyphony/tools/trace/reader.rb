@@ -20,7 +20,7 @@ module Polyphony
       attr_reader :slices, :arrows, :known_from
 
       def initialize(reasons, finish, dropped)
-        @reasons = [nil, *reasons]
+        @reasons = [nil, *reasons.map { |reason| WaitReport.utf8(reason) }]
         @finish = finish
         @dropped = dropped
         @slices = []
@@ -48,7 +48,7 @@ module Polyphony
       # @param names [Hash{Integer => String}] see timeline_fiber_name
       def tracks(names)
         @thread_of.map do |id, thread|
-          kind, place, tag = names[id].to_s.dup.force_encoding(Encoding::UTF_8).scrub('?').split("\0", 3)
+          kind, place, tag = WaitReport.utf8(names[id].to_s).split("\0", 3)
           Track.new(id: id, tag: presence(tag), place: presence(place), main: kind == 'main', thread: thread, ended: @ended[id])
         end
       end
