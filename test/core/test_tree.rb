@@ -48,6 +48,26 @@ class TestTree < Polyphony::TestCase
     Fiber.current.shutdown_all_children
   end
 
+  # Ruby's own inspect goes through all that is inside: while it is in a Hash, another thread that puts something into that gets a RuntimeError,
+  # and what is inside may be nobody's business.
+  def test_what_is_inside_of_others_is_not_looked_at
+    shop = Class.new do
+      attr_reader :seats
+
+      def initialize
+        @secret = 'password'
+        @seats = Polyphony::WaitList.new(self, 'a seat')
+      end
+    end.new
+    spin(:guest) { shop.seats.park }
+    Polyphony.blocking { nil }
+    snooze
+    assert_match(/\Aa seat \(#<#<Class:0x\h+>:0x\h+>\)\z/, node(:guest).waits_for)
+    idle = nil
+    sleep 0.001 until (idle = Polyphony.tree.find { |one| one.waits_for.to_s.start_with?('a job for a thread pool') })
+    assert_match(/\Aa job for a thread pool \(#<Polyphony::Crew:0x\h+>\)\z/, idle.waits_for)
+  end
+
   def test_the_running_one
     main = Polyphony.tree.find(&:main?)
     assert_equal :running, main.state

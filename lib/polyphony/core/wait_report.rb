@@ -6,7 +6,8 @@ module Polyphony
   module WaitReport
     # What moves a terminal's cursor, and what turns the direction of the text behind it.
     UNSEEN = /[[:cntrl:]\u2028\u2029\u202a-\u202e\u2066-\u2069]/.freeze
-    private_constant :UNSEEN
+    METHOD, TO_S = %i[method to_s].map { |name| ::Kernel.instance_method(name) }
+    private_constant :UNSEEN, :METHOD, :TO_S
 
     class << self
       # @param reason [String] completes "waits for ..."
@@ -62,7 +63,7 @@ module Polyphony
 
       # A fiber without its state: the one that polls would be called running.
       def title(object)
-        in_line(object.inspect).sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
+        in_line(shown(object)).sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
       rescue ::StandardError => e
         "one that cannot be shown (#{e.class})"
       end
@@ -96,6 +97,13 @@ module Polyphony
       end
 
       private
+
+      # Ruby's own inspect goes through all that is inside, which another thread may be changing at that moment: who puts something into a
+      # Hash that is gone through gets an error.
+      def shown(object)
+        plain = METHOD.bind_call(object, :inspect).owner.equal?(::Kernel)
+        plain ? TO_S.bind_call(object) : object.inspect
+      end
 
       # Only ours are asked: a proxy may answer to anything, and a BasicObject to nothing.
       def named(subject)
