@@ -69,6 +69,7 @@ struct h2_session {
   int64_t max_body;
   uint64_t requests, max_requests; /* 0: no maximum */
   bool acked, draining, pinged, drained, busy, patched;
+  bool lost;                 /* nghttp2 was refused memory: it can neither go on nor be freed, see session_end */
   uint32_t failed;           /* code of a GOAWAY that is an error; 0: none */
   bool over;                 /* time is up for an idle connection */
   char reason[96];           /* for the log */
@@ -79,7 +80,8 @@ struct h2_session {
 };
 
 /* --- class_http2_session.c */
-struct h2_session *h2_session_get(VALUE self); /* raises if it is in use */
+struct h2_session *h2_session_get(VALUE self); /* raises if it is in use, or lost */
+void h2_session_check_memory(struct h2_session *s); /* raises if it is lost */
 void h2_session_event(struct h2_session *s, VALUE event);
 void h2_session_fail(struct h2_session *s, uint32_t code, const char *reason);
 void h2_session_last_goaway(struct h2_session *s);

@@ -333,22 +333,20 @@ static void patch_settings(struct h2_session *s) {
   for (int i = 0; i < 4; i++) entry[2 + i] = (unsigned char)(streams >> (24 - 8 * i));
 }
 
-static ssize_t pull_frames(struct h2_session *s, long limit) {
+static void pull_frames(struct h2_session *s, long limit) {
   const uint8_t *data;
-  ssize_t size = 0;
+  ssize_t size;
 
   while (RSTRING_LEN(s->output) < limit && (size = nghttp2_session_mem_send(s->session, &data)) > 0) {
     rb_str_cat(s->output, (const char *)data, size);
     if (!s->patched) patch_settings(s);
   }
-  return size;
 }
 
 /* Puts frames into the (empty) string, about so many bytes. Returns true if there was anything. */
 static VALUE Session_pull(VALUE self, VALUE output, VALUE limit) {
   struct h2_session *s = h2_session_get(self);
   long most = NUM2LONG(limit);
-  ssize_t rc;
 
   Check_Type(output, T_STRING);
   if (!s->session) return Qfalse;
@@ -357,10 +355,10 @@ static VALUE Session_pull(VALUE self, VALUE output, VALUE limit) {
   s->now = h2_now();
   RB_OBJ_WRITE(self, &s->output, output);
   s->busy = true;
-  rc = pull_frames(s, most);
+  pull_frames(s, most);
   s->busy = false;
   s->output = Qnil;
-  if (rc == NGHTTP2_ERR_NOMEM) rb_memerror();
+  h2_session_check_memory(s);
   if (s->budget.verdict != H2_FINE)
     h2_session_fail(s, h2_verdict_code(s->budget.verdict), h2_verdict_text(s->budget.verdict));
   return RSTRING_LEN(output) > 0 ? Qtrue : Qfalse;

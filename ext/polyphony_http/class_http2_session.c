@@ -41,12 +41,14 @@ static void session_compact(void *pointer) {
     for (int i = 0; i < SLOT_COUNT; i++) st->slots[i] = rb_gc_location(st->slots[i]);
 }
 
-/* nghttp2 calls back for streams that are open when it goes; they are freed here, so it must not find them. */
+/* nghttp2 calls back for streams that are open when it goes; they are freed here, so it must not find them. Without memory for an
+ * entry of a queue it frees what was to be in there and leaves it in the stream (1.52), and would free it again: the little that
+ * such a session has is left behind. */
 static void session_end(struct h2_session *s) {
   nghttp2_session *session = s->session;
 
   s->session = NULL;
-  if (session) nghttp2_session_del(session);
+  if (session && !s->lost) nghttp2_session_del(session);
 }
 
 static void session_free(void *pointer) {
@@ -89,12 +91,32 @@ static VALUE Session_allocate(VALUE klass) {
   return self;
 }
 
+/* nghttp2's own memory. Each of its functions may say that there is none, also where nobody can be told, in a callback; so it is
+ * noted where it happens. */
+static void *noted(void *memory, size_t size, struct h2_session *s) {
+  if (!memory && size) s->lost = true;
+  return memory;
+}
+
+static void *take_memory(size_t size, void *s) { return noted(malloc(size), size, s); }
+
+static void *take_zeroes(size_t count, size_t size, void *s) { return noted(calloc(count, size), count * size, s); }
+
+static void *change_memory(void *memory, size_t size, void *s) { return noted(realloc(memory, size), size, s); }
+
+static void give_memory(void *memory, void *s) { free(memory); }
+
+void h2_session_check_memory(struct h2_session *s) {
+  if (s->lost) rb_memerror();
+}
+
 /* `busy` stays set when an exception (no memory) has left a call of nghttp2's in the middle: nothing can be trusted
  * then, and the connection ends. */
 struct h2_session *h2_session_get(VALUE self) {
   struct h2_session *s;
 
   TypedData_Get_Struct(self, struct h2_session, &session_type, s);
+  h2_session_check_memory(s);
   if (s->busy) rb_raise(rb_eRuntimeError, "this HTTP/2 session was left in the middle of a call");
   s->self = self;
   return s;
@@ -172,6 +194,7 @@ static int new_options(struct h2_session *s, nghttp2_option **option) {
 }
 
 static int new_session(struct h2_session *s) {
+  nghttp2_mem memory = { s, take_memory, give_memory, take_zeroes, change_memory };
   nghttp2_session_callbacks *callbacks = NULL;
   nghttp2_option *option = NULL;
   int rc = nghttp2_session_callbacks_new(&callbacks);
@@ -180,7 +203,7 @@ static int new_session(struct h2_session *s) {
   h2_input_callbacks(callbacks);
   h2_output_callbacks(callbacks);
   rc = new_options(s, &option);
-  if (rc == 0) rc = nghttp2_session_server_new2(&s->session, callbacks, s, option);
+  if (rc == 0) rc = nghttp2_session_server_new3(&s->session, callbacks, s, option, &memory);
   nghttp2_option_del(option);
   nghttp2_session_callbacks_del(callbacks);
   return rc;
@@ -230,6 +253,7 @@ static VALUE Session_upgrade(VALUE self, VALUE settings, VALUE head) {
                                 RTEST(head), NULL);
   if (rc) {
     h2_stream_free(s, st);
+    h2_session_check_memory(s);
     return Qfalse;
   }
   nghttp2_session_set_stream_user_data(s->session, 1, st);
@@ -362,6 +386,7 @@ static VALUE Session_feed(VALUE self, VALUE buffer) {
   s->busy = false;
   rb_str_set_len(buffer, 0);
   RB_GC_GUARD(buffer); /* callbacks were reading its bytes */
+  h2_session_check_memory(s);
   if (rc < 0) input_failed(s, (int)rc);
   judge_input(s);
   check_clocks(s);
@@ -397,9 +422,8 @@ static VALUE Session_drained(VALUE self) {
 static VALUE Session_close(VALUE self) {
   struct h2_session *s = rb_check_typeddata(self, &session_type);
 
-  s->busy = false;
-
   session_end(s);
+  s->busy = s->lost = false;
   for (struct h2_stream *st = s->streams; st; st = st->next) st->closed = st->reset = true;
   return Qnil;
 }

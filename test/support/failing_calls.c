@@ -55,6 +55,9 @@ static int in_library(void *address, const char *name) {
 
 static int in_extension(void *address) { return in_library(address, "polyphony_ext") || in_library(address, "polyphony_http_ext"); }
 
+/* What the web server is made of: their memory is refused like ours. */
+static int in_protocol(void *address) { return in_library(address, "libnghttp2.so") || in_library(address, "libz.so") || in_library(address, "polyphony_http_ext"); }
+
 static int ours(void *address) { return in_extension(address) || in_library(address, "libev.so"); }
 
 static int drawn(double chance) { return chance > 0 && (double)(draw() >> 11) / (UINT64_C(1) << 53) < chance; }
@@ -163,16 +166,25 @@ int fcntl(int fd, int command, ...) {
   return REAL(fcntl)(fd, command, argument);
 }
 
-/* Memory of the extension's own: Ruby's is asked for by Ruby. Who asks again has it. libev ends the process, as its manual says. */
+/* Memory of the extension's own, and of the libraries of the web server: Ruby's is asked for by Ruby. Who asks again has it. libev ends the
+ * process, as its manual says. */
 #ifdef __GLIBC__
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *block, size_t n);
 
+/* What the web server asks for in C, and its libraries, counted from now on: the one with this number is refused, once. 0: none. */
+static long refused_request;
+
+void failing_calls_refuse_memory(long number) { refused_request = number; }
+
+long failing_calls_memory_left(void) { return refused_request; }
+
 static int short_of_memory(void *caller) {
   static __thread int refused;
 
-  if (!drawn(harmful) || !in_extension(caller)) return 0;
+  if (refused_request > 0 && in_protocol(caller) && --refused_request == 0) return 1;
+  if (!drawn(harmful) || !(in_extension(caller) || in_protocol(caller))) return 0;
   refused = !refused;
   if (!refused) return 0;
   __atomic_add_fetch(&struck[1], 1, __ATOMIC_RELAXED);

@@ -10,6 +10,11 @@ module Polyphony
     SOURCE = File.expand_path('failing_calls.c', __dir__)
     WORKLOAD = File.expand_path('failing_workload.rb', __dir__)
 
+    # @return [String] of a program that it is preloaded for
+    def self.path(name)
+      File.expand_path(name, __dir__)
+    end
+
     # @return [String, nil] the compiled library; nil where that is not possible
     def self.build(folder)
       path = File.join(folder, 'failing_calls.so')

@@ -11,6 +11,7 @@ require 'openssl'
 require 'polyphony'
 require 'polyphony/testing'
 require 'polyphony/http'
+require_relative 'http2_client'
 
 module FailingWorkload
   LIBRARY = Fiddle.dlopen(nil)
@@ -25,7 +26,7 @@ module FailingWorkload
   end
 
   # What an operation may answer when the system has refused it something.
-  ANSWERS = [SystemCallError, IOError, NoMemoryError, SocketError, ThreadError, OpenSSL::SSL::SSLError, RuntimeError].freeze
+  ANSWERS = [SystemCallError, IOError, NoMemoryError, SocketError, ThreadError, OpenSSL::SSL::SSLError, RuntimeError, Polyphony::HTTP::Error].freeze
 
   # Of operations, between loop and driver; the other ones are of the calls that a driver makes. See failing_calls.c.
   HARMLESS = { short_read: 0.1, short_write: 0.1, eintr: 0.1, eagain: 0.1, ecanceled: 0.1 }.freeze
@@ -48,6 +49,8 @@ module FailingWorkload
     accept_loop: -> { accept_loop },
     tls: -> { tls },
     http: -> { http },
+    http2: -> { http2 },
+    websocket: -> { websocket },
     hosts: -> { Socket.gethostbyname('localhost').first.is_a?(String) },
     dns: -> { Addrinfo.getaddrinfo('localhost', 80, nil, :STREAM).any? },
     process: -> { `echo hello` == "hello\n" },
@@ -187,6 +190,49 @@ module FailingWorkload
 
         body.b
       end
+    end
+
+    # Streams side by side, two of them with a body to and fro.
+    def http2
+      server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', log: StringIO.new) do |request|
+        request.verb == 'POST' ? request.respond(request.read) : request.respond(request.path)
+      end
+      server.start
+      client = HTTP2Client.new(TCPSocket.new('127.0.0.1', server.port))
+      http2_streams(client)
+    ensure
+      client&.io&.close
+      server&.stop(within: 0)
+    end
+
+    # A stream that was reset is an answer, and so is the end of the connection.
+    def http2_streams(client)
+      body = BYTES.byteslice(0, 16_000)
+      [1, 3, 5].each { |id| client.write(client.headers(id, client.fields('GET', "/page#{id}"))) }
+      [7, 9].each { |id| client.write(client.headers(id, client.fields('POST', '/'), flags: 4) + client.data(id, body, last: true)) }
+      [1, 3, 5, 7, 9].all? do |id|
+        status = client.await(id)
+        raise IOError, "stream #{id}: #{status.inspect}" unless status == 200
+
+        client.bodies[id] == (id < 6 ? "/page#{id}" : body)
+      end
+    end
+
+    # With compression, which refers to what was sent before.
+    def websocket
+      server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', log: StringIO.new) do |request|
+        request.upgrade_to_websocket(compress: :context) { |ws| ws.each { |message| ws << message } }
+      end
+      server.start
+      client = Polyphony::HTTP::WebSocket.connect("ws://127.0.0.1:#{server.port}/", compress: :context)
+      [BYTES, 'a' * 10_000, 'short'].all? do |message|
+        client << message
+        echo = client.receive or raise IOError, 'the connection has ended'
+        echo.b == message.b
+      end
+    ensure
+      client&.close
+      server&.stop(within: 0)
     end
 
     # Another thread's loop, which waits in the kernel, is told.

@@ -147,7 +147,7 @@ module Polyphony
       # @!visibility private
       def __serve(connection)
         rests = connection.run
-      rescue StandardError => e
+      rescue StandardError, ::NoMemoryError => e # of one connection, which is no reason to end the others
         @log.error(e, "a connection of #{connection.name}")
         rests = false
       ensure
