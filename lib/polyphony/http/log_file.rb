@@ -37,10 +37,10 @@ module Polyphony
         true
       end
 
-      # @return [String, nil] whose it becomes when privileges are dropped
+      # Whose it becomes when privileges are dropped. What is another's file under this name, by a link, is not given away.
       # @!visibility private
       def chown(uid, gid)
-        @io.chown(uid, gid) if @path && @io.stat.file?
+        @io.chown(uid, gid) if @path && @io.stat.file? && !linked?
       end
 
       # @return [nil] an IO that was given to us stays open
@@ -50,6 +50,13 @@ module Polyphony
       end
 
       private
+
+      # @return [Boolean] whether the file has another name, too, or only that
+      def linked?
+        stat = @io.stat
+        here = ::File.lstat(@path)
+        stat.nlink > 1 || [stat.dev, stat.ino] != [here.dev, here.ino]
+      end
 
       def open(path)
         ::File.open(path, ::File::WRONLY | ::File::APPEND | ::File::CREAT | ::File::NONBLOCK, 0o640).tap { |io| io.sync = true }

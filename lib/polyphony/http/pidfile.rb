@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require 'fileutils'
+
 module Polyphony
   module HTTP
     # A file with the number of the process in it.
@@ -36,10 +38,11 @@ module Polyphony
 
       private
 
-      # Whole, or not at all.
+      # Whole, or not at all. The folder may be another user's, who has put a link where the new file is to be.
       def put
         fresh = "#{@path}.#{::Process.pid}"
-        ::File.write(fresh, "#{::Process.pid}\n")
+        ::FileUtils.rm_f(fresh)
+        ::File.open(fresh, ::File::WRONLY | ::File::CREAT | ::File::EXCL, 0o644) { |file| file.write("#{::Process.pid}\n") }
         ::File.rename(fresh, @path)
       end
 

@@ -22,13 +22,14 @@ module Polyphony
         (@user && ::Process.euid != @user.uid) || (@gid && ::Process.egid != @gid) || false
       end
 
+      # Links stay whose they are: who owns a folder may have put one there that leads to what is root's.
       # @param files [Array<LogFile>] that are to be opened again later
       # @param paths [Array<String>] likewise
       def drop(files, paths = [])
         return unless any?
 
         files.each { |file| file.chown(@user&.uid, @gid) }
-        paths.each { |path| ::File.chown(@user&.uid, @gid, path) }
+        paths.each { |path| ::File.lchown(@user&.uid, @gid, path) }
         ::Process.initgroups(@user.name, @gid) if @user
         ::Process::GID.change_privilege(@gid) if @gid
         ::Process::UID.change_privilege(@user.uid) if @user
