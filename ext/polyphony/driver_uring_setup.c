@@ -58,15 +58,17 @@ static int climb_ladder(struct io_uring *ring, unsigned entries) {
   return rc;
 }
 
+/* CUR_PERSONALITY: what is done has the rights that we have when we hand it over, not those of when the ring was opened. */
 static const struct {
   unsigned flag;
   const char *name;
 } required[] = {
-  { IORING_FEAT_NODROP,        "IORING_FEAT_NODROP (Linux 5.5)" },
-  { IORING_FEAT_SUBMIT_STABLE, "IORING_FEAT_SUBMIT_STABLE (Linux 5.5)" },
-  { IORING_FEAT_RW_CUR_POS,    "IORING_FEAT_RW_CUR_POS (Linux 5.6)" },
-  { IORING_FEAT_FAST_POLL,     "IORING_FEAT_FAST_POLL (Linux 5.7)" },
-  { IORING_FEAT_EXT_ARG,       "IORING_FEAT_EXT_ARG (Linux 5.11)" },
+  { IORING_FEAT_NODROP,          "IORING_FEAT_NODROP (Linux 5.5)" },
+  { IORING_FEAT_SUBMIT_STABLE,   "IORING_FEAT_SUBMIT_STABLE (Linux 5.5)" },
+  { IORING_FEAT_RW_CUR_POS,      "IORING_FEAT_RW_CUR_POS (Linux 5.6)" },
+  { IORING_FEAT_CUR_PERSONALITY, "IORING_FEAT_CUR_PERSONALITY (Linux 5.6)" },
+  { IORING_FEAT_FAST_POLL,       "IORING_FEAT_FAST_POLL (Linux 5.7)" },
+  { IORING_FEAT_EXT_ARG,         "IORING_FEAT_EXT_ARG (Linux 5.11)" },
 };
 
 static const char *missing_feature(const struct io_uring *ring) {
