@@ -3,6 +3,7 @@
 require_relative '../test_helper'
 require_relative '../support/certificates'
 require 'polyphony/http'
+require 'polyphony/http/config'
 
 # What TLS makes of certificates and keys: which are used, and what is said about those that cannot be.
 class TestHTTPTLS < Polyphony::TestCase
@@ -254,6 +255,17 @@ class TestHTTPTLS < Polyphony::TestCase
      [{ certificates: [{ crt: cert }] }, /no such option of a certificate: :crt/], [{ cert: cert, key: key, ca: cert }, /nothing without verify/]]
       .each { |settings, message| assert_match message, assert_raises(ArgumentError) { TLS.new(**settings) }.message }
     assert_match(/got 5/, assert_raises(ArgumentError) { TLS.for(5) }.message)
+  end
+
+  def test_secrets_are_in_no_message_and_in_no_inspect
+    secret = 'hunter2'
+    cert, key = certificate('secret').values_at(0, 1).map(&:to_pem)
+    settings = { cert: cert, key: key, password: secret }
+    seen = [TLS.new(**settings), *TLS.new(**settings).instance_variable_get(:@sources), Polyphony::HTTP::Config.new(file: false, tls: [settings])].map(&:inspect)
+    seen += [key, [cert, key]].flat_map { |wrong| [-> { TLS.for(wrong) }, -> { TLS.new(certificates: [wrong]) }] }
+                              .map { |call| assert_raises(ArgumentError, &call).message }
+    assert_empty seen.grep(/#{secret}|PRIVATE KEY/)
+    assert_match(/got String/, seen.last(4).first)
   end
 
   def test_the_self_signed_certificate_is_made_once_and_kept_for_its_user

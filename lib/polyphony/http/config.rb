@@ -105,6 +105,12 @@ module Polyphony
         @workers.positive?
       end
 
+      # Without what is in it: keys may have passwords.
+      # @return [String]
+      def inspect
+        "#<#{self.class} #{@file || 'without a file'}>"
+      end
+
       # @return [Boolean]
       def tls?
         !@tls.empty?

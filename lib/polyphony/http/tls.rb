@@ -40,7 +40,7 @@ module Polyphony
           when true, :self_signed then self_signed
           else
             raise ArgumentError, "tls must be a Polyphony::HTTP::TLS, a Hash as in { cert: 'cert.pem', key: 'key.pem' }, " \
-                                 "or :self_signed, got #{value.inspect}"
+                                 "or :self_signed, got #{kind_of(value)}"
           end
         end
 
@@ -50,6 +50,12 @@ module Polyphony
         # @return [TLS]
         def self_signed(**options)
           new(certificates: [SelfSigned.new], **options)
+        end
+
+        # @return [String] what stands for it in a message: it may be a key
+        # @!visibility private
+        def kind_of(value)
+          value.is_a?(Symbol) || value.is_a?(Numeric) ? value.inspect : value.class.to_s
         end
       end
 

@@ -55,7 +55,7 @@ module Polyphony
         # @param value [Hash, SelfSigned]
         def self.for(value)
           return value if value.is_a?(SelfSigned)
-          raise ArgumentError, "a certificate must be a Hash with cert: and key:, got #{value.inspect}" unless value.is_a?(Hash)
+          raise ArgumentError, "a certificate must be a Hash with cert: and key:, got #{TLS.kind_of(value)}" unless value.is_a?(Hash)
 
           unknown = value.keys - OPTIONS
           raise ArgumentError, "no such option of a certificate: #{unknown.first.inspect}" unless unknown.empty?
@@ -88,6 +88,12 @@ module Polyphony
           check_key(cert, key)
           check_validity(cert) unless allow_expired
           Certificate.new(cert, key, chain)
+        end
+
+        # Without what is secret.
+        # @return [String]
+        def inspect
+          "#<#{self.class} #{name_of(@cert)}>"
         end
 
         # @return [Boolean]
