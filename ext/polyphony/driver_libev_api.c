@@ -8,8 +8,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#ifndef LIBEV_DIR
-#define LIBEV_DIR "."                  /* as extconf was told by --with-libev-dir */
+/* As extconf was told by --with-libev-dir. Nowhere else that is not the system's: the folder that a program is started in may be anybody's. */
+#ifdef LIBEV_DIR
+#define NAMED LIBEV_DIR "/libev.so.4", LIBEV_DIR "/libev.4.dylib",
+#else
+#define NAMED
 #endif
 
 /* Its own names come first for it, not those of an extension that was loaded before. (AddressSanitizer refuses
@@ -26,7 +29,7 @@ static bool loaded;
 static char failure[256];
 
 static const char *const names[] = {
-  LIBEV_DIR "/libev.so.4", LIBEV_DIR "/libev.4.dylib", "libev.so.4", "libev.4.dylib", "libev.so", "libev.dylib", NULL
+  NAMED "libev.so.4", "libev.4.dylib", "libev.so", "libev.dylib", NULL
 };
 
 static void *open_library(void) {

@@ -61,7 +61,7 @@ def do_not_link_libev
   $libs = $libs.split.reject { |flag| flag == '-lev' }.join(' ')
   have_library('dl', 'dlopen')
   _, folder = dir_config('libev')
-  $defs.push(%(-DLIBEV_DIR='"#{folder}"')) if folder
+  $defs.push(%(-DLIBEV_DIR='"#{File.expand_path(folder)}"')) if folder
 end
 
 # What compat.h asks for with #ifdef HAVE_...

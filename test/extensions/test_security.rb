@@ -145,6 +145,23 @@ class TestSecurity < Polyphony::TestCase
     end
   end
 
+  # Who starts a program in a folder of somebody else's does not run what lies there.
+  INTRUDER = <<~'C'
+    #include <stdio.h>
+    __attribute__((constructor)) static void intrude(void) { puts("intruder"); fflush(stdout); }
+  C
+
+  def test_no_library_is_taken_from_the_folder_that_a_program_is_started_in
+    Dir.mktmpdir('security') do |folder|
+      File.write("#{folder}/intruder.c", INTRUDER)
+      names = %w[libev.so.4 libev.so liburing.so.2 libnghttp2.so.14 libz.so.1 libsqlite3.so.0]
+      skip 'no C compiler' unless names.all? { |name| system('cc', '-shared', '-fPIC', '-o', "#{folder}/#{name}", "#{folder}/intruder.c", err: File::NULL) }
+      code = "require 'polyphony'; require 'polyphony/http'; spin { sleep 0.001 }.await; puts Thread.current.backend.kind"
+      assert_equal "#{Thread.current.backend.kind}\n", run_ruby(code, options: ['-C', folder]).first
+      assert_match(/intruder/, run_ruby('require "fiddle"; Fiddle.dlopen("./libev.so.4")', options: ['-C', folder]).first, 'it would not be seen')
+    end
+  end
+
   def test_the_socket_for_looking_at_a_program_refuses_other_users
     require 'polyphony/tools/attach'
     skip 'only root can be somebody else' unless Process.uid.zero?
