@@ -33,6 +33,14 @@ module Polyphony
       def http2?
         const_defined?(:HTTP2)
       end
+
+      # A regular expression that has blanks in front of the comma would look at each of them as often as there are others before it.
+      # @param text [String, nil] of a header, as Upgrade
+      # @return [Array<String>]
+      # @!visibility private
+      def __list(text)
+        text.to_s.split(',').map(&:strip)
+      end
     end
   end
 end

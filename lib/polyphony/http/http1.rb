@@ -516,7 +516,7 @@ module Polyphony
       # Of a request without a body, which would have to be read first.
       def http2?(head)
         head.upgrade? && HTTP.http2? && @transport.scheme == 'http' && HTTP2.settings(head) &&
-          head['upgrade'].to_s.downcase.split(/[ \t]*,[ \t]*/).include?('h2c')
+          HTTP.__list(head['upgrade']).any? { |protocol| protocol.casecmp?('h2c') }
       end
 
       def offer_http2(head)

@@ -14,7 +14,8 @@ module Polyphony
         def initialize(query)
           names = query.is_a?(Array) ? SECRETS + query.map(&:to_s) : SECRETS
           @shown = query
-          @secrets = /((?:\A|[?&;])(?:[^=&;]*[_\-\[.])?(?:#{names.map { |name| Regexp.escape(name) }.join('|')})\]?=)[^&;#]*/i
+          # No name begins within another: each byte is looked at for one name only.
+          @secrets = /((?:\A|[?&;])(?:[^=?&;]*[_\-\[.])?(?:#{names.map { |name| Regexp.escape(name) }.join('|')})\]?=)[^&;#]*/i
         end
 
         # @param query [String, nil]

@@ -167,6 +167,9 @@ module Polyphony
         bytes('header name of 200 KB', Expect.refused(431, 400)) { get("#{'a' * 200_000}: x\r\n") }
         bytes('10,000 headers') { get(Array.new(10_000) { |i| "X-#{i}: y\r\n" }.join) }
         bytes('cookie of 64 KB') { get("Cookie: a=#{'b' * 65_536}\r\n") }
+        bytes('60 KB of blanks in a list', Expect.answers([:good], [431])) do
+          get("Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\nUpgrade: a#{' ' * 60_000}b,\r\n")
+        end
         bytes('method of 100 KB', Expect.refused(400, 501, 414)) { head('A' * 100_000) }
         bytes('endless empty lines before the request', Expect.refused(400)) { "\r\n" * many(1_000_000, 20_000) }
 

@@ -186,7 +186,7 @@ module Polyphony
         end
 
         def __upgrade(protocol, headers)
-          asked = @head.upgrade? && self['upgrade'].to_s.downcase.split(/[ \t]*,[ \t]*/).include?(protocol.downcase)
+          asked = @head.upgrade? && HTTP.__list(self['upgrade']).any? { |one| one.casecmp?(protocol) }
           raise BadResponse, "the client has not asked for an upgrade to #{protocol}" unless asked
           raise BadResponse, 'the body has to be read before an upgrade' if @http1.parser.body?
 

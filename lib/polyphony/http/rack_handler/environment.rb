@@ -16,8 +16,7 @@ module Polyphony
           'REQUEST_METHOD' => 'GET', 'PATH_INFO' => nil, 'SERVER_PROTOCOL' => 'HTTP/1.1', 'REQUEST_URI' => nil,
           'REMOTE_ADDR' => nil, 'rack.input' => nil, 'rack.response_finished' => nil, 'polyphony.request' => nil
         }.freeze
-        UPGRADE_LIST = /\s*,\s*/.freeze
-        private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES, :UPGRADE_LIST
+        private_constant :EMPTY_INPUT, :DEFAULT_PORTS, :PLACES
 
         # What the env of every request begins with, for the host and the address that were last seen. Read by
         # Head#make_env and HTTP.__http2_env, and changed by them.
@@ -101,7 +100,7 @@ module Polyphony
         def http1_hooks(env, request)
           env['rack.early_hints'] = EarlyHints.new(request) if @early_hints == true
           upgrade = env['HTTP_UPGRADE'] or return
-          env['rack.protocol'] = upgrade.split(UPGRADE_LIST) if request.version == '1.1'
+          env['rack.protocol'] = HTTP.__list(upgrade) if request.version == '1.1'
         end
 
         # Nobody can have a connection for himself; Rack 2 knows no half of a hijack.

@@ -39,7 +39,7 @@ module Polyphony
       # The client's side of a handshake.
       # @!visibility private
       class Client
-        FIELD = /\A([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\z/n.freeze
+        FIELD = /\A([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00-\x08\x0a-\x1f\x7f]*)\z/n.freeze
 
         def initialize(url, protocols, headers, compress, limits, ssl_context)
           @uri = URI(url.to_s.sub(/\Aws(?=s?:)/i, 'http')) # of which Ruby knows paths and ports
@@ -129,8 +129,8 @@ module Polyphony
         def parse_fields(lines)
           lines.each_with_object({}) do |line, fields|
             match = FIELD.match(line) or raise BadRequest, 'a header that is none'
-            name = match[1].downcase
-            fields[name] = fields.key?(name) ? "#{fields[name]}, #{match[2]}" : match[2]
+            name, value = match[1].downcase, match[2].strip
+            fields[name] = fields.key?(name) ? "#{fields[name]}, #{value}" : value
           end
         end
 
@@ -140,7 +140,7 @@ module Polyphony
             raise BadRequest, "the server answered #{status[0, 80].inspect} in place of 101"
           end
 
-          fine = fields['upgrade'].to_s.casecmp?('websocket') && fields['connection'].to_s.downcase.split(/\s*,\s*/).include?('upgrade')
+          fine = fields['upgrade'].to_s.casecmp?('websocket') && HTTP.__list(fields['connection']).any? { |word| word.casecmp?('upgrade') }
           raise BadRequest, 'the server does not upgrade to websocket' unless fine
           raise BadRequest, 'the answer is not to our key' unless fields['sec-websocket-accept'] == Handshake.accept(@key)
 

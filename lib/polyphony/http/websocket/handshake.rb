@@ -74,7 +74,7 @@ module Polyphony
         end
 
         def token?(name, token)
-          @request[name].to_s.split(',').any? { |part| part.strip.casecmp?(token) }
+          HTTP.__list(@request[name]).any? { |part| part.casecmp?(token) }
         end
 
         # Programs send none; browsers always do, and there a foreign page must not speak for its visitor.
@@ -123,7 +123,7 @@ module Polyphony
 
         # The client names them as it likes them best.
         def choose_protocol
-          asked = @request['sec-websocket-protocol'].to_s.split(',').map(&:strip)
+          asked = HTTP.__list(@request['sec-websocket-protocol'])
           (asked & @protocols).first
         end
       end
