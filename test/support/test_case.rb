@@ -54,10 +54,14 @@ module Polyphony
 
     def before_setup
       super
-      skip 'the time budget is used up' if BUDGET && clock - STARTED > BUDGET
+      keep_to_budget
       @ios = []
       @leaks = Testing::Leaks.new(ignore: SANITIZERS)
       GCPressure.on
+    end
+
+    def keep_to_budget
+      skip 'the time budget is used up' if BUDGET && clock - STARTED > BUDGET
     end
 
     def after_teardown
