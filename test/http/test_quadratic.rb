@@ -65,6 +65,14 @@ class TestQuadratic < Polyphony::TestCase
     assert_equal 'a?b_token=[masked]&c', mask.query('a?b_token=x?y=z&c')
   end
 
+  # The way in which it came in: what is searched for begins with as many as there are.
+  def test_nothing_is_searched_for_that_begins_with_a_repetition
+    guilty = Dir["#{POLYPHONY_ROOT}/lib/**/*.rb"].flat_map do |path|
+      File.foreach(path).with_index(1).filter_map { |line, i| "#{path}:#{i}" if line.match?(%r{(?:split|scan|gsub|sub|index|partition)\(/(?:\\s|\[ \\t\]|\.)[*+]}) }
+    end
+    assert_empty guilty
+  end
+
   def test_the_answer_to_a_client_of_websockets
     listener = TCPServer.new('127.0.0.1', 0)
     spin do
