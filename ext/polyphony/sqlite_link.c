@@ -329,6 +329,7 @@ VALUE sqlite_link_call(VALUE self, VALUE (*function)(VALUE), VALUE argument) {
 }
 
 void sqlite_link_init(VALUE klass) {
+  rb_gc_register_address(&cLink);
   cLink = klass;
   id_wake = rb_intern("wake");
   kept = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
