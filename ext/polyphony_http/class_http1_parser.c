@@ -15,7 +15,7 @@ static struct http1_limits last_read;   /* what they say */
 
 struct parser {
   struct http1_limits limits;
-  struct http1_head head;
+  struct http1_head head;               /* has a list of fields when the first head was not a short one */
   struct http1_chunks chunks;
   struct http1_fields trailing;         /* its list is head's, which is not needed any more by then */
   uint64_t left;                        /* of a body with a length */
@@ -46,7 +46,7 @@ static void parser_free(void *ptr) {
 
 static size_t parser_memsize(const void *ptr) {
   const struct parser *parser = ptr;
-  return sizeof(*parser) + parser->limits.header_fields * sizeof(struct http1_field);
+  return sizeof(*parser) + (parser->head.fields.list ? parser->limits.header_fields * sizeof(struct http1_field) : 0);
 }
 
 static const rb_data_type_t parser_type = {
@@ -118,7 +118,6 @@ static VALUE Parser_initialize(VALUE self, VALUE limits) {
 
   if (parser->limits.header_fields) rb_raise(rb_eTypeError, "initialized already");
   parser->limits = limits_of(limits);
-  parser->head.fields.list = ruby_xmalloc2(parser->limits.header_fields, sizeof(struct http1_field));
   parser->head.limits = &parser->limits;
   return self;
 }
@@ -165,6 +164,13 @@ static void move_to(struct parser *parser, VALUE buffer, size_t at) {
 
 /* ---- heads ---------------------------------------------------------------------------------- */
 
+static struct http1_field *fields_of(struct parser *parser) {
+  struct http1_field **list = &parser->head.fields.list;
+
+  if (!*list) *list = ruby_xmalloc2(parser->limits.header_fields, sizeof(**list));
+  return *list;
+}
+
 static void begin_body(struct parser *parser, const struct http1_head *head) {
   parser->reply = (struct http1_reply){ head->minor, head->keep_alive, false };
   parser->begun = parser->in_trailers = false;
@@ -179,6 +185,7 @@ static VALUE Parser_head(VALUE self, VALUE buffer) {
   struct parser *parser = parser_of(self);
   struct bytes bytes = bytes_of(parser, buffer);
 
+  fields_of(parser);
   if (!parser->begun) http1_head_begin(&parser->head);
   parser->begun = true;
   switch (http1_head_parse(&parser->head, bytes.base + parser->at, bytes.length - parser->at)) {
@@ -296,7 +303,7 @@ static VALUE take_trailers(VALUE self, struct parser *parser, VALUE buffer, stru
 
 static void begin_trailers(struct parser *parser) {
   parser->in_trailers = true;
-  parser->trailing.list = parser->head.fields.list;
+  parser->trailing.list = fields_of(parser);
   parser->trailing.most = parser->limits.header_fields;
   http1_fields_begin(&parser->trailing, 0, parser->limits.trailers);
 }

@@ -4,6 +4,8 @@
  * GC, and brought back into the processor's cache for a request that takes microseconds. So the kernel (epoll) tells who
  * has something to say, and a fiber serves one after the other; see crew.rb.
  *
+ * Who has just come has mostly sent his request along: all who are new are looked at with one poll(2), and epoll hears of those that
+ * have to wait, now or later. A connection for one request never gets there.
  * Each descriptor is added once, edge-triggered: a request costs no call to epoll of its own. That needs care:
  *   - Whoever rests must have taken all there is. A receive that gave less than was asked for has (epoll(7)); who
  *     cannot know asks for the descriptor to be looked at again (`again`).
@@ -18,6 +20,7 @@
 
 #ifdef __linux__
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,8 +34,8 @@
 
 static VALUE cLobby, cGuest;
 
-/* LOST: has left, but the kernel could not be told, and may name it again. */
-enum place { PLACE_NONE, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACE_LOST, PLACES };
+/* NEW: nobody has looked at it, and epoll does not know it. LOST: has left, but the kernel could not be told, and may name it again. */
+enum place { PLACE_NONE, PLACE_NEW, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACE_LOST, PLACES };
 
 static unsigned generation;             /* of this process: one more with every fork */
 
@@ -50,6 +53,7 @@ struct guest {
   VALUE self, connection, lobby;
   int fd;                               /* -1 when somebody else has got the number */
   enum place place;
+  bool watched;                         /* epoll knows it */
   bool news, gone, muted;               /* gone: the other end has closed; muted: nothing is told of it */
   bool fresh;                           /* it rests without having asked for anything */
   int64_t since;                        /* ms: when it began to wait */
@@ -185,9 +189,34 @@ static void note(struct lobby *lobby, const struct epoll_event *event) {
   else guest->news = true;
 }
 
+/* If it cannot be, it is served: whoever does learns why when he has it rest. */
+static void watch(struct lobby *lobby, struct guest *guest) {
+  guest->watched = control(lobby, guest, EPOLL_CTL_ADD, EVENTS);
+  if (guest->watched) wait_for_news(lobby, guest, PLACE_FRESH);
+  else move(lobby, guest, PLACE_READY);
+}
+
+static void look_at_new(struct lobby *lobby) {
+  struct pollfd looks[NEWS_AT_ONCE] = { 0 };
+  int count = 0;
+
+  list_each(node, &lobby->lists[PLACE_NEW]) {
+    looks[count++] = (struct pollfd){ .fd = list_entry(node, struct guest, link)->fd, .events = POLLIN | POLLRDHUP };
+    if (count == NEWS_AT_ONCE) break;
+  }
+  if (poll(looks, (nfds_t)count, 0) < 0) count = 0;
+  for (int i = 0; i < count; i++) {
+    struct guest *guest = list_entry(lobby->lists[PLACE_NEW].next, struct guest, link);
+    if (looks[i].revents) move(lobby, guest, PLACE_READY);
+    else watch(lobby, guest);
+  }
+}
+
 /* Whether there may be more. */
 static bool collect(struct lobby *lobby) {
   struct epoll_event events[NEWS_AT_ONCE];
+
+  if (!list_empty_p(&lobby->lists[PLACE_NEW])) look_at_new(lobby);
   int count = ours_p(lobby) ? epoll_wait(lobby->epoll, events, NEWS_AT_ONCE, 0) : 0;
 
   for (int i = 0; i < count; i++) note(lobby, &events[i]);
@@ -210,7 +239,7 @@ static VALUE Lobby_initialize(VALUE self) {
 /* What is readable when there is news. */
 static VALUE Lobby_descriptor(VALUE self) { return INT2FIX(open_lobby_of(self)->epoll); }
 
-/* enter(connection, descriptor) => Guest. It has not said anything yet. */
+/* enter(connection, descriptor) => Guest. Somebody has to look at it, or watch. */
 static VALUE Lobby_enter(VALUE self, VALUE connection, VALUE descriptor) {
   struct lobby *lobby = open_lobby_of(self);
   struct guest *guest;
@@ -224,10 +253,17 @@ static VALUE Lobby_enter(VALUE self, VALUE connection, VALUE descriptor) {
   RB_OBJ_WRITE(object, &guest->connection, connection);
   if (guest->fd < 0 || !ours_p(lobby)) rb_raise(rb_eIOError, "no descriptor, or the lobby of another process");
   make_room(lobby, guest->fd);
-  if (!control(lobby, guest, EPOLL_CTL_ADD, EVENTS)) rb_sys_fail("epoll_ctl");
   own(lobby, guest);
-  wait_for_news(lobby, guest, PLACE_FRESH);
+  move(lobby, guest, PLACE_NEW);
   return object;
+}
+
+/* Nobody is about to look at those who are new, so that epoll has to tell of them. */
+static VALUE Lobby_watch(VALUE self) {
+  struct lobby *lobby = open_lobby_of(self);
+
+  while (!list_empty_p(&lobby->lists[PLACE_NEW])) watch(lobby, list_entry(lobby->lists[PLACE_NEW].next, struct guest, link));
+  return Qnil;
 }
 
 /* The connection whose turn it is, or nil. It is busy from here on. */
@@ -243,8 +279,10 @@ static VALUE Lobby_take(VALUE self) {
   return guest->connection;
 }
 
+/* Whether there is somebody to be served, or to be looked at. */
 static VALUE Lobby_ready_p(VALUE self) {
-  return list_empty_p(&lobby_of(self)->lists[PLACE_READY]) ? Qfalse : Qtrue;
+  struct lobby *lobby = lobby_of(self);
+  return list_empty_p(&lobby->lists[PLACE_READY]) && list_empty_p(&lobby->lists[PLACE_NEW]) ? Qfalse : Qtrue;
 }
 
 /* The same, and asks the kernel before. */
@@ -311,16 +349,26 @@ static VALUE Guest_not_asked(VALUE self) {
   return Qnil;
 }
 
-/* rest(again, hidden): has been served, and waits for more. again: there may be more already. If there is, the kernel tells then, and
- * what it told before is old: of TLS (hidden), the records that have been read meanwhile. */
+/* The kernel tells if there is more, and what it told before is old. */
+static void look_again(struct lobby *lobby, struct guest *guest) {
+  if (!control(lobby, guest, guest->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, EVENTS)) {
+    if (guest->watched || !ours_p(lobby)) return;
+    rb_sys_fail("epoll_ctl");           /* else it would wait for ever */
+  }
+  guest->watched = true;
+  guest->news = false;
+}
+
+/* rest(again, hidden): has been served, and waits for more. again: there may be more already. Of TLS (hidden), what was told may be of
+ * records that have been read meanwhile. */
 static VALUE Guest_rest(VALUE self, VALUE again, VALUE hidden) {
   struct guest *guest = guest_of(self);
   struct lobby *lobby = lobby_of(guest->lobby);
 
   if (guest->place != PLACE_BUSY) return Qnil;
-  if ((RTEST(again) || guest->muted || (RTEST(hidden) && guest->news)) && !guest->gone) {
+  if ((!guest->watched || RTEST(again) || guest->muted || (RTEST(hidden) && guest->news)) && !guest->gone) {
     guest->muted = false;
-    if (control(lobby, guest, EPOLL_CTL_MOD, EVENTS)) guest->news = false;
+    look_again(lobby, guest);
   }
   if (guest->news || guest->gone) move(lobby, guest, PLACE_READY);
   else wait_for_news(lobby, guest, guest->fresh ? PLACE_FRESH : PLACE_KEPT);
@@ -335,7 +383,7 @@ static VALUE Guest_mute(VALUE self) {
 
   if (guest->muted || guest->place == PLACE_NONE) return Qnil;
   guest->muted = true;
-  control(lobby, guest, EPOLL_CTL_MOD, EPOLLET);
+  if (guest->watched) control(lobby, guest, EPOLL_CTL_MOD, EPOLLET);
   return Qnil;
 }
 
@@ -345,7 +393,7 @@ static VALUE Guest_leave(VALUE self) {
   struct lobby *lobby = lobby_of(guest->lobby);
 
   if (guest->place == PLACE_NONE || guest->place == PLACE_LOST) return Qnil;
-  bool told = control(lobby, guest, EPOLL_CTL_DEL, 0) || !ours_p(lobby);
+  bool told = !guest->watched || control(lobby, guest, EPOLL_CTL_DEL, 0) || !ours_p(lobby);
   disown(lobby, guest);
   guest->connection = Qnil;
   move(lobby, guest, told ? PLACE_NONE : PLACE_LOST);
@@ -362,6 +410,7 @@ void Init_lobby(void) {
   rb_define_method(cLobby, "initialize", Lobby_initialize, 0);
   rb_define_method(cLobby, "descriptor", Lobby_descriptor, 0);
   rb_define_method(cLobby, "enter", Lobby_enter, 2);
+  rb_define_method(cLobby, "watch", Lobby_watch, 0);
   rb_define_method(cLobby, "take", Lobby_take, 0);
   rb_define_method(cLobby, "ready?", Lobby_ready_p, 0);
   rb_define_method(cLobby, "look", Lobby_look, 0);

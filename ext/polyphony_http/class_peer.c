@@ -7,14 +7,29 @@
 #include <sys/socket.h>
 #include "polyphony_http.h"
 
-static VALUE pair(const char *address, in_port_t port) {
-  VALUE parts[] = { rb_enc_str_new_cstr(address, rb_usascii_encoding()), INT2FIX(ntohs(port)) };
+static VALUE last_text;                 /* of last_address; false: of none */
+static uint32_t last_address;
+
+static VALUE text_of(const char *address) {
+  return rb_obj_freeze(rb_enc_str_new_cstr(address, rb_usascii_encoding()));
+}
+
+static VALUE pair(VALUE address, in_port_t port) {
+  VALUE parts[] = { address, INT2FIX(ntohs(port)) };
   return rb_ary_new_from_values(2, parts);
 }
 
-static VALUE ipv4(const void *address, in_port_t port) {
+/* Behind a proxy, and from a busy client, connections come from the same place again and again. */
+static VALUE ipv4(const void *bytes, in_port_t port) {
   char text[INET_ADDRSTRLEN];
-  return pair(inet_ntop(AF_INET, address, text, sizeof(text)), port);
+  uint32_t address;
+
+  memcpy(&address, bytes, sizeof(address));
+  if (!last_text || address != last_address) {
+    last_text = text_of(inet_ntop(AF_INET, bytes, text, sizeof(text)));
+    last_address = address;
+  }
+  return pair(last_text, port);
 }
 
 /* A socket for both has those of IPv4 in an address of IPv6. With the name of the interface where that is needed (%eth0). */
@@ -23,10 +38,10 @@ static VALUE ipv6(const struct sockaddr_in6 *address, socklen_t length) {
 
   if (IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) return ipv4(&address->sin6_addr.s6_addr[12], address->sin6_port);
   if (getnameinfo((const struct sockaddr *)address, length, text, sizeof(text), NULL, 0, NI_NUMERICHOST)) return Qnil;
-  return pair(text, address->sin6_port);
+  return pair(text_of(text), address->sin6_port);
 }
 
-/* __peer(socket) => [address, port], or nil if it has none. Raises SystemCallError if it is gone. */
+/* __peer(socket) => [address, port], the address frozen, or nil if it has none. Raises SystemCallError if it is gone. */
 static VALUE HTTP_s_peer(VALUE self, VALUE socket) {
   union { struct sockaddr any; struct sockaddr_in in; struct sockaddr_in6 in6; struct sockaddr_storage room; } address;
   socklen_t length = sizeof(address);
@@ -40,5 +55,6 @@ static VALUE HTTP_s_peer(VALUE self, VALUE socket) {
 }
 
 void Init_peer(void) {
+  rb_gc_register_address(&last_text);
   rb_define_singleton_method(mHTTP, "__peer", HTTP_s_peer, 1);
 }

@@ -561,7 +561,68 @@ class TestHTTPCrew < Polyphony::TestCase
     lobby.close
     assert_raises(IOError) { lobby.take }
     assert_raises(IOError) { lobby.descriptor }
-    assert_raises(SystemCallError) { Lobby.new.tap { |other| @other = other }.enter(nil, 1 << 20) }
-    @other.close
+  end
+
+  # Whoever is new is looked at without the kernel's being told of him: it refuses him when he is to wait.
+  def test_who_cannot_wait_is_told_so
+    lobby = Lobby.new
+    guest = lobby.enter(:nobody, 1 << 20)
+    assert_equal :nobody, lobby.take
+    assert_raises(SystemCallError) { guest.rest(false, false) }
+  ensure
+    lobby.close
+  end
+
+  # One poll for those who have come together, and not a word to epoll about those who have been answered and have gone.
+  def test_a_connection_for_one_request_is_none_of_the_lobbys_business
+    lobby = Lobby.new
+    here, there = socket_pair
+    other, silent = socket_pair
+    there << 'x'
+    guest = lobby.enter(:speaks, here.fileno)
+    lobby.enter(:waits, other.fileno)
+    assert_equal :speaks, lobby.take
+    guest.leave
+    assert_nil lobby.take
+    silent << 'y'
+    assert_equal :waits, lobby.take
+    refute lobby.ready?
+  ensure
+    lobby.close
+  end
+
+  # What comes while somebody is served for the first time, or before he rests, is seen: epoll hears of him only then.
+  def test_what_comes_before_the_first_rest_is_not_lost
+    lobby = Lobby.new
+    here, there = socket_pair
+    there << 'x'
+    guest = lobby.enter(:one, here.fileno)
+    assert_equal :one, lobby.take
+    here.readpartial(10)
+    there << 'y'
+    guest.rest(false, false)
+    assert_equal :one, lobby.take
+    here.readpartial(10)
+    guest.rest(false, false)
+    assert_nil lobby.take
+    there.close
+    assert_equal :one, lobby.take
+  ensure
+    lobby.close
+  end
+
+  # Without memory for a fiber nobody comes to look: then the kernel tells.
+  def test_who_is_not_looked_at_is_watched
+    lobby = Lobby.new
+    here, there = socket_pair
+    lobby.enter(:one, here.fileno)
+    assert lobby.ready?
+    lobby.watch
+    refute lobby.ready?
+    there << 'x'
+    assert IO.for_fd(lobby.descriptor, autoclose: false).wait_readable(patient(1))
+    assert_equal :one, lobby.take
+  ensure
+    lobby.close
   end
 end

@@ -18,7 +18,7 @@ module Polyphony
       attr_reader :listener
       # @return [Transport]
       attr_reader :transport
-      # @return [String, nil] the client's address; nil on a unix socket
+      # @return [String, nil] the client's address, frozen; nil on a unix socket
       attr_reader :peer
       # @return [Integer, nil] the client's port
       attr_reader :peer_port
@@ -151,7 +151,7 @@ module Polyphony
       # @param port [Integer]
       # @!visibility private
       def __peer(address, port)
-        @peer = address
+        @peer = address.dup.freeze
         @peer_port = port
       end
 
@@ -237,6 +237,7 @@ module Polyphony
       def speak
         @transport ||= @listener.transport(@socket, self)
         @protocol ||= begin_protocol
+        @decided ||= @protocol.__receive_first
         unless @decided
           came = @protocol.await_bytes or return came.nil?
           @decided = true
@@ -247,7 +248,7 @@ module Polyphony
 
       # If nothing was agreed upon, either may come.
       def begin_protocol
-        @buffer = String.new(encoding: Encoding::BINARY)
+        @buffer = ''.b # String.new with an encoding makes two Hashes, besides
         alpn = @transport.alpn
         @decided = alpn || !HTTP.http2?
         @hidden = @transport.hidden?

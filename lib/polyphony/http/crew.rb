@@ -35,7 +35,10 @@ module Polyphony
       # @param socket [BasicSocket]
       # @return [Lobby::Guest]
       def enter(connection, socket)
-        @lobby.enter(connection, socket.fileno)
+        guest = @lobby.enter(connection, socket.fileno)
+        call_for_help
+        @lobby.watch unless @called
+        guest
       end
 
       # @return [Hash, nil] fiber storage that every fiber of the crew begins with

@@ -57,12 +57,20 @@ module Polyphony
       # Serves until the connection is to be closed, or nothing is going on.
       # @return [Boolean] true: nothing is going on
       def run
-        more = @idle && @short && @left > 1 ? serve_shortly : true
+        request = @request || (receive_shortly if @idle)
+        more = request ? serve_shortly(request) : true
         more = serve while more
         more.nil?
       rescue BadRequest => e
         refuse(e)
         false
+      end
+
+      # The first request of a client that may go on in HTTP/2, if it is what most are, and there.
+      # @return [Boolean] whether it is; else what has come of it is in the buffer
+      # @!visibility private
+      def __receive_first
+        @plain && @buffer.empty? && receive_shortly ? true : false
       end
 
       # Waits for the first bytes of a request, or lets others wait for them, if the fiber can be spared.
@@ -261,17 +269,20 @@ module Polyphony
         raise error
       end
 
-      # What most requests are, on a connection that has rested: a short head and nothing else, from a client that waits for
+      # What most requests are, on a connection that has rested or is new: a short head and nothing else, from a client that waits for
       # the answer before it says more.
-      # @return [Boolean, nil] as serve; true also if it is none of these
-      def serve_shortly
+      # @return [Request, nil] nil: it is none of these
+      def receive_shortly
+        return unless @short && @left > 1
+
         @drained = false
-        begin
-          request = @parser.request(self, @socket, @__tls, @buffer) or return true
-        rescue StandardError => e
-          @__tls ? @transport.gone(e) : raise
-        end
-        @request = request
+        @request = @parser.request(self, @socket, @__tls, @buffer)
+      rescue StandardError => e
+        @__tls ? @transport.gone(e) : raise
+      end
+
+      # @return [Boolean, nil] as serve
+      def serve_shortly(request)
         @idle = false
         @left -= 1
         @server.handle(request)

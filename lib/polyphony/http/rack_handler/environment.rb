@@ -73,7 +73,7 @@ module Polyphony
         # The scheme is that of the connection: in HTTP/2 a client can name any.
         def base_for(connection, http2)
           templates = http2 ? @http2_templates : @templates
-          base = Base.new(templates.fetch(connection.transport.scheme), (connection.peer || '127.0.0.1').dup.freeze,
+          base = Base.new(templates.fetch(connection.transport.scheme), connection.peer || '127.0.0.1',
                           connection.peer_port&.to_s.freeze, @early_hints == true ? nil : self, self, http2)
           base.hijack = Hijack.new unless http2
           base
