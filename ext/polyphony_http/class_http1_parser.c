@@ -172,7 +172,7 @@ static struct http1_field *fields_of(struct parser *parser) {
 }
 
 static void begin_body(struct parser *parser, const struct http1_head *head) {
-  parser->reply = (struct http1_reply){ head->minor, head->keep_alive, false };
+  parser->reply = (struct http1_reply){ .minor = head->minor, .keep_alive = head->keep_alive };
   parser->begun = parser->in_trailers = false;
   parser->trailers = Qnil;
   parser->framing = head->framing;

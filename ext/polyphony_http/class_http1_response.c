@@ -265,24 +265,28 @@ static ssize_t write_record(VALUE tls, const struct text *text, VALUE body) {
   return tls_write(tls, record, text->length + length);
 }
 
+#ifndef MSG_MORE
+#define MSG_MORE 0
+#endif
+
 /* What fits behind the head goes with it: send(2) is cheaper than sendmsg(2). The length of the text stays that of the head. */
-static ssize_t send_both(VALUE socket, struct text *text, VALUE body) {
+static ssize_t send_both(VALUE socket, struct text *text, VALUE body, int more) {
   size_t length = (size_t)RSTRING_LEN(body);
 
   if (length <= sizeof(text->small) - text->length) {
     memcpy(text->small + text->length, RSTRING_PTR(body), length);
-    return send(rb_io_descriptor(socket), text->small, text->length + length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return send(rb_io_descriptor(socket), text->small, text->length + length, MSG_DONTWAIT | MSG_NOSIGNAL | more);
   }
   struct iovec parts[] = { { text->small, text->length }, { RSTRING_PTR(body), (size_t)RSTRING_LEN(body) } };
   struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
-  return sendmsg(rb_io_descriptor(socket), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sendmsg(rb_io_descriptor(socket), &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 }
 
 /* How much was taken at once. What is wrong is left to those who wait: they know how to tell. */
-static size_t send_at_once(VALUE socket, VALUE tls, struct text *text, VALUE body) {
+static size_t send_at_once(VALUE socket, VALUE tls, struct text *text, VALUE body, int more) {
   if (NIL_P(socket) || text->string || !socket_open_p(socket)) return 0;
-  ssize_t count = NIL_P(tls) ? send_both(socket, text, body) : write_record(tls, text, body);
+  ssize_t count = NIL_P(tls) ? send_both(socket, text, body, more) : write_record(tls, text, body);
   return count < 0 ? 0 : (size_t)count;
 }
 
@@ -290,16 +294,20 @@ struct way {
   VALUE head, socket, tls;
 };
 
-static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE headers, VALUE body) {
+/* last: whoever answered has nothing else to do before the connection ends, if it does. Then the answer waits for that, and both are one
+ * packet: for a small answer it costs as much as the answer, at both ends. Until then it is the kernel that sends it, after 200 ms. */
+static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE headers, VALUE body, bool last) {
+  struct http1_reply *reply = http1_reply_of(self);
   struct answer answer;
 
   if (!plain_status_p(status) || !RB_TYPE_P(body, T_STRING) || RSTRING_LEN(body) > SMALL) return Qnil;
   if (http1_head_verb(way.head) == HTTP1_VERB_HEAD) return Qnil;
   long length = RSTRING_LEN(body);
-  compose(&answer, http1_reply_of(self), FIX2INT(status), headers, length, body);
+  compose(&answer, reply, FIX2INT(status), headers, length, body);
   if (RSTRING_LEN(body) != length) rb_raise(cBadResponse, "the body has changed while its headers were made");
   http1_head_answered(way.head, FIX2INT(status), (uint32_t)length);
-  size_t sent = send_at_once(way.socket, way.tls, &answer.text, body);
+  reply->held = MSG_MORE && last && !reply->keep_alive && NIL_P(way.tls);
+  size_t sent = send_at_once(way.socket, way.tls, &answer.text, body, reply->held ? MSG_MORE : 0);
   if (sent && sent == answer.text.length + (size_t)RSTRING_LEN(body)) return Qtrue;
   VALUE whole = text_string(&answer.text, body);
   return rb_obj_freeze(sent ? rb_str_subseq(whole, (long)sent, RSTRING_LEN(whole) - (long)sent) : whole);
@@ -309,7 +317,7 @@ static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE head
  * if it has to be made in another way. With a socket (nobody else may be writing to it; tls: the SSLSocket around it,
  * or nil) it goes out from here, and not even a String is made of it. */
 static VALUE Parser_express(VALUE self, VALUE head, VALUE socket, VALUE tls, VALUE status, VALUE headers, VALUE body) {
-  return answer_shortly(self, (struct way){ head, socket, tls }, status, headers, body);
+  return answer_shortly(self, (struct way){ head, socket, tls }, status, headers, body, false);
 }
 
 /* The same for an answer of Rack's. */
@@ -317,7 +325,17 @@ static VALUE Parser_express_rack(VALUE self, VALUE head, VALUE socket, VALUE tls
                                  VALUE rack2) {
   VALUE text = rack_plain_answer(status, headers, body, RTEST(rack2));
 
-  return NIL_P(text) ? Qnil : answer_shortly(self, (struct way){ head, socket, tls }, status, headers, text);
+  return NIL_P(text) ? Qnil : answer_shortly(self, (struct way){ head, socket, tls }, status, headers, text, true);
+}
+
+/* release(socket): an answer that waits for the end of the connection goes out, and the end with it. Not by close(2), which throws away what
+ * was not sent if something was not read. */
+static VALUE Parser_release(VALUE self, VALUE socket) {
+  struct http1_reply *reply = http1_reply_of(self);
+
+  if (reply->held && socket_open_p(socket)) shutdown(rb_io_descriptor(socket), SHUT_WR);
+  reply->held = false;
+  return Qnil;
 }
 
 /* info(status, headers) => String: 1xx, after which an answer or another protocol follows. */
@@ -370,6 +388,7 @@ void Init_http1_response(void) {
   rb_define_method(cParser, "answer", Parser_answer, 4);
   rb_define_method(cParser, "express", Parser_express, 6);
   rb_define_method(cParser, "express_rack", Parser_express_rack, 7);
+  rb_define_method(cParser, "release", Parser_release, 1);
   rb_define_method(cParser, "info", Parser_info, 2);
   rb_define_method(cParser, "last_chunk", Parser_last_chunk, 1);
   rb_define_method(cParser, "chunk", Parser_chunk, 1);

@@ -31,6 +31,7 @@ struct http1_reply {
   uint8_t minor;                        /* of the request's version */
   bool keep_alive;                      /* whether the connection stays open */
   bool chunked;                         /* whether the body is sent in chunks */
+  bool held;                            /* whether the answer waits in the kernel, for the end of the connection */
 };
 struct http1_reply *http1_reply_of(VALUE parser);
 /* Raises BadRequest. */

@@ -669,6 +669,35 @@ class TestRack < Polyphony::TestCase
     assert_match(/rack.response_finished: this one fails/, @log.string)
   end
 
+  # The last answer of a connection goes out together with its end, but not because of what the application does meanwhile.
+  def test_an_answer_is_out_before_the_application_is_told
+    gate = Polyphony::Event.new
+    told = false
+    serve(lint: false) do |env|
+      env['rack.response_finished'] << ->(*) { gate.await && told = true }
+      [200, TEXT.dup, ['ok']]
+    end
+    here = client
+    here.send("GET / HTTP/1.1\nHost: a\nConnection: close\n\n")
+    assert_match(/\r\n\r\nok\z/, cancel_after(patient(5)) { here.socket.read })
+    refute told
+    gate.signal
+  end
+
+  # close(2) throws away what was not sent if there is something that was not read.
+  def test_the_last_answer_is_not_lost_if_the_client_goes_on_talking
+    here = nil
+    serve(lint: false) do |_env|
+      here.socket << 'and another thing' # behind the head, which has been received
+      [200, TEXT.dup, ['ok' * 100]]
+    end
+    20.times do
+      here = client
+      here.send("GET / HTTP/1.1\nHost: a\nConnection: close\n\n")
+      assert_match(/\r\n\r\n(ok){100}\z/, here.socket.readpartial(4096))
+    end
+  end
+
   def test_early_hints_come_before_the_answer
     serve(early_hints: true, lint: false) do |env|
       env['rack.early_hints'].call('link' => "</a.css>; rel=preload\n</b.css>; rel=preload")

@@ -200,6 +200,13 @@ module Polyphony
         end
       end
 
+      # The last answer may wait for the end of the connection: here it is.
+      # @return [nil]
+      # @!visibility private
+      def __release
+        @parser.release(@socket)
+      end
+
       # An answer has begun: what is left of the request's body may be more than is worth reading.
       # @!visibility private
       def answering
@@ -322,6 +329,7 @@ module Polyphony
 
       # @return [Boolean] as serve
       def follow(request, body = false)
+        __release
         return false if @gone_over || @broken || @readers > 0 # who reads on must not get what comes next
         return close_gently unless request.__state == :done
         body && @parser.body? ? skip_body : again?

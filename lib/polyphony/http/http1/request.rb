@@ -126,6 +126,13 @@ module Polyphony
           true
         end
 
+        # What runs from here on may take its time, and the client has been answered.
+        # @!visibility private
+        def __finished(error)
+          @http1.__release
+          super
+        end
+
         # @!visibility private
         def __read_into(string, most)
           @http1.read_into(string, most) if @body && @http1.request.equal?(self)
