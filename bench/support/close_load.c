@@ -1,27 +1,24 @@
 /* close_load.c - asks a web server, on a new connection for each request, as fast as it answers.
  *   close_load PORT CONNECTIONS SECONDS SERVER_PID PATH [REQUESTS]
- * So many connections are there at a time, each with one request under way. After a warm-up of a quarter of the time answers are counted;
- * with REQUESTS, it ends after so many, and nothing is warmed up. An answer is good if it begins with a status of 200 and ends with the connection;
+ * So many connections are there at a time, each with one request under way; with REQUESTS, it ends after so many. An answer is good if it begins with a status of 200 and ends with the connection;
  * a connection that does not begin, or breaks, is counted as failed.
- * wrk takes twice the CPU time for a connection (it parses, keeps buffers, and asks the kernel more often), which is more than a fast server does: there it
- * is wrk that is measured.
+ * wrk takes more CPU time for a connection than a fast server does (it parses, keeps buffers, and asks the kernel more often): there it is wrk that is measured.
  * Prints {"rate": answers a second, "p50": us, "p99": us, "cpu": us of the server's CPU time for an answer, "own": us of this program's, "failed": answers}. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, BUCKETS = 1 << 20, ROOM = 4096 };   /* a bucket is one microsecond */
+enum { MOST = 1024, BUCKETS = 1 << 20, ROOM = 4096 };   /* a bucket is one microsecond */
 
 struct connection {
-  int fd;
   int got;                             /* bytes of the answer */
   int64_t began;
   char start[12];                      /* of the answer */
@@ -32,7 +29,9 @@ static uint32_t histogram[BUCKETS];
 static uint64_t answers, failed, left = UINT64_MAX;
 static struct sockaddr_in address;
 static char request[512];
-static int length, epoll, open_connections;
+static int length, open_connections;
+static struct connection all[MOST];
+static struct pollfd looks[MOST];      /* poll(2): a set that changes with every answer is not worth an epoll */
 
 static void need(int ok, const char *what) {
   if (ok) return;
@@ -47,66 +46,70 @@ static int64_t now(void) {
   return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static int begin(struct connection *c) {
-  struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = c };
-
-  c->got = 0;
-  c->began = now();
-  c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  need(c->fd >= 0, "socket");
+static int begin(int i) {
+  all[i].got = 0;
+  all[i].began = now();
+  looks[i] = (struct pollfd){ .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .events = POLLIN | POLLRDHUP };
+  need(looks[i].fd >= 0, "socket");
   /* Through the loopback, both are done when they return. */
-  return connect(c->fd, (struct sockaddr *)&address, sizeof(address)) == 0 && send(c->fd, request, length, MSG_NOSIGNAL) == length &&
-         epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &event) == 0;
+  return connect(looks[i].fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+         send(looks[i].fd, request, length, MSG_NOSIGNAL) == length;
 }
 
-static void ask(struct connection *c) {
+static void finish(int i) {
+  close(looks[i].fd);
+  looks[i].fd = -1;
+}
+
+static void ask(int i) {
   while (left > 0) {
     left--;
-    if (begin(c)) {
+    if (begin(i)) {
       open_connections++;
       return;
     }
     failed++;
-    close(c->fd);
+    finish(i);
   }
 }
 
-static void count(struct connection *c, int ok) {
-  int64_t us = (now() - c->began) / 1000;
+static void count(int i, int ok) {
+  int64_t us = (now() - all[i].began) / 1000;
 
-  close(c->fd);
+  finish(i);
   open_connections--;
   if (ok) histogram[us < BUCKETS ? us : BUCKETS - 1]++, answers++;
   else failed++;
-  ask(c);
+  ask(i);
 }
 
-/* Until it is empty: the edge is told of once. The end is mostly there along with the answer, and need not be read. */
-static void take(struct connection *c, uint32_t events) {
+static int good_p(const struct connection *c) { return c->got > (int)sizeof(good) && memcmp(c->start, good, sizeof(good)) == 0; }
+
+static void take(int i) {
   char buffer[ROOM];
-  ssize_t n = recv(c->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+  struct connection *c = &all[i];
+  ssize_t n = recv(looks[i].fd, buffer, sizeof(buffer), MSG_DONTWAIT);
 
-  while (n > 0) {
-    for (int i = 0; i < n && c->got + i < (int)sizeof(c->start); i++) c->start[c->got + i] = buffer[i];
-    c->got += n;
-    if (n < ROOM) break;
-    n = recv(c->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+  if (n < 0 && errno == EAGAIN) return;
+  if (n <= 0) {
+    count(i, n == 0 && good_p(c));
+    return;
   }
-  if (n < 0 && errno == EAGAIN && !(events & EPOLLRDHUP)) return;
-  if (n < 0 && errno != EAGAIN) count(c, 0);
-  else if (n == 0 || events & EPOLLRDHUP) count(c, c->got > (int)sizeof(good) && memcmp(c->start, good, sizeof(good)) == 0);
+  for (int at = 0; at < n && c->got + at < (int)sizeof(c->start); at++) c->start[c->got + at] = buffer[at];
+  c->got += n;
+  if (n < ROOM && looks[i].revents & POLLRDHUP) count(i, good_p(c));   /* the end came along with the answer */
 }
 
-static void take_answers(void) {
-  struct epoll_event events[EVENTS];
-  int n = epoll_wait(epoll, events, EVENTS, 100);
+static void take_answers(int connections) {
+  int n = poll(looks, connections, 100);
 
-  need(n >= 0 || errno == EINTR, "epoll_wait");
-  for (int i = 0; i < n; i++) take(events[i].data.ptr, events[i].events);
+  need(n >= 0 || errno == EINTR, "poll");
+  for (int i = 0; i < connections && n > 0; i++)
+    if (looks[i].revents) take(i);
 }
 
-static void run_until(int64_t end) {
-  while (open_connections && now() < end) take_answers();
+static void run_until(int connections, int64_t end) {
+  while (open_connections && now() < end) take_answers(connections);
 }
 
 /* In microseconds; all threads of the process. */
@@ -130,21 +133,15 @@ int main(int argc, char **argv) {
   if (argc != 6 && argc != 7) return 2;
   int connections = atoi(argv[2]), pid = atoi(argv[4]);
   double seconds = atof(argv[3]);
-  struct connection *all = calloc(connections, sizeof(*all));
 
+  if (connections > MOST) return 2;
   address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
   length = snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\n\r\n", argv[5], argv[1]);
-  epoll = epoll_create1(0);
   if (argc == 7) left = strtoull(argv[6], NULL, 10);
-  for (int i = 0; i < connections; i++) ask(&all[i]);
-  if (argc == 6) {
-    run_until(now() + (int64_t)(seconds / 4 * 1e9));
-    memset(histogram, 0, sizeof(histogram));
-    answers = failed = 0;
-  }
   double cpu = cpu_time(pid), own = cpu_time(getpid());
   int64_t start = now();
-  run_until(start + (int64_t)(seconds * 1e9));
+  for (int i = 0; i < connections; i++) ask(i);
+  run_until(connections, start + (int64_t)(seconds * 1e9));
   double time = (now() - start) / 1e9;
   cpu = cpu_time(pid) - cpu;
   own = cpu_time(getpid()) - own;

@@ -7,11 +7,10 @@ require_relative '../../support/native'
 
 module Bench
   module HTTP
-    # What asks the servers: wrk for HTTP/1, h2load for HTTP/2, a small C program for WebSocket; on the
-    # second core.
+    # What asks the servers: wrk for HTTP/1, h2load for HTTP/2, small C programs for WebSocket and for a connection for each
+    # request; on the second core.
     module Load
       UPLOAD = File.expand_path('upload.lua', __dir__)
-      CLOSE = File.expand_path('close.lua', __dir__)
 
       class << self
         # @return [Hash] rate (a second), p50 and p99 (ms), failed
@@ -38,7 +37,14 @@ module Bench
         def websocket(server, path, connections:, seconds:)
           output = run(Native.program('echo_load'), server.port.to_s, connections.to_s, seconds.to_s, server.pid.to_s, path)
           figures = JSON.parse(output, symbolize_names: true)
-          { rate: figures[:rate].to_f, p99: figures[:p999] / 1000.0, failed: figures[:starved] }
+          { rate: figures[:rate].to_f, p99: figures[:p999] / 1000.0, failed: figures[:starved], seconds: 1.25 * seconds } # a quarter is not counted
+        end
+
+        # A connection for each request, of which wrk's part costs more than a server's.
+        def closing(server, path, connections:, seconds:)
+          output = run(Native.program('close_load'), server.port.to_s, connections.to_s, seconds.to_s, server.pid.to_s, path)
+          figures = JSON.parse(output, symbolize_names: true)
+          { rate: figures[:rate].to_f, p50: figures[:p50] / 1000.0, p99: figures[:p99] / 1000.0, failed: figures[:failed], own: figures[:own] }
         end
 
         private

@@ -23,7 +23,7 @@ module Bench
               targets: { 'puma' => 4, 'iodine' => 1 },
               load: ->(server, seconds) { Load.wrk(server, '/', connections: 512, seconds: seconds) }),
       Row.new(name: 'close', title: 'hello world, a connection for each request', way: :http, targets: { 'puma' => 1.5 },
-              load: ->(server, seconds) { Load.wrk(server, '/', connections: 64, seconds: seconds, script: Load::CLOSE) }),
+              load: ->(server, seconds) { Load.closing(server, '/', connections: 64, seconds: seconds) }),
       Row.new(name: 'big', title: '1 MiB answer', way: :http, targets: { best: 1.2 },
               load: ->(server, seconds) { Load.wrk(server, '/big', connections: 16, seconds: seconds) }),
       Row.new(name: 'upload', title: '1 MiB upload', way: :http, targets: { best: 1.2 },

@@ -106,7 +106,7 @@ module Bench
           figures = row.load.call(server, @seconds)
           raise 'not one good answer' unless figures[:rate].positive?
 
-          figures.merge(cpu: (server.cpu - before) / (figures[:rate] * @seconds) * 1e6, memory: server.memory)
+          figures.merge(cpu: (server.cpu - before) / (figures[:rate] * (figures[:seconds] || @seconds)) * 1e6, memory: server.memory)
         end
       rescue StandardError => e
         e.message.lines.first.to_s.strip
@@ -116,7 +116,7 @@ module Bench
         return figures if figures.is_a?(String)
 
         "#{Report.number(figures[:rate])}/s, p99 #{figures[:p99]&.round(1)} ms, #{figures[:cpu]&.round(1)} us CPU, " \
-          "#{figures[:failed]} failed"
+          "#{figures[:failed]} failed#{", #{figures[:own].round(1)} us of the load's" if figures[:own]}"
       end
 
       def publish(table)

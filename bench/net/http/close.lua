@@ -1,2 +1,0 @@
--- A new connection for each request.
-wrk.headers["connection"] = "close"
