@@ -45,6 +45,19 @@ class TestCheck < Polyphony::TestCase
     assert_match(/^4a .*differs$/, out)
   end
 
+  # By default this limit of ours is longer than the check waits for others.
+  def test_a_window_that_stays_closed_is_waited_for_as_long_as_our_own_server_would
+    skip 'the extension was built without libnghttp2' unless Polyphony::HTTP.http2?
+    server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', limits: { h2_stall: 2 }, log: nil) do |request|
+      request.respond(request.path == '/large' ? 'x' * 100_000 : 'ok')
+    end
+    server.start
+    verdicts = Polyphony::HTTP::Check.new(server.url, only: ['30'], wait: 0.5, large: '/large').run.map(&:verdict)
+    assert_equal %i[pass pass], verdicts
+  ensure
+    server&.stop(within: 0)
+  end
+
   def test_bytes_that_are_no_answer_are_a_failure
     url = serve { |text| [text.include?(" : ") ? "#{BAD}and more" : GOOD, :close] }
     status, out, = check(url, '--only', '2a')

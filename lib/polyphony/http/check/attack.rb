@@ -39,6 +39,12 @@ module Polyphony
           options.wait
         end
 
+        # @param limit [Numeric] what the server may have by default, if that is longer
+        # @return [Numeric]
+        def patience_for(limit)
+          [patience, limit + 5].max
+        end
+
         # --- what is sent -----------------------------------------------------------------------
 
         def host

@@ -7,6 +7,10 @@ module Polyphony
       module HTTP2
         extend Catalogue
 
+        # How long ours lets a stream wait for its window by default, in seconds: longer than other limits.
+        STALL = Limits::TABLE.fetch(:h2_stall).first
+        private_constant :STALL
+
         # What those attacks do over and over.
         module Helpers
           private
@@ -261,14 +265,14 @@ module Polyphony
             needs: :h2_large, slow: true) do
           client = h2({ 4 => 0 })
           client.send(Array.new(60) { |i| request(2 * i + 1, list: fields('GET', options.large)) }.join)
-          client.pump(patience) { client.wire.closed? || client.resets.size == 60 }
+          client.pump(patience_for(STALL)) { client.wire.closed? || client.resets.size == 60 }
           client.outcome
         end
         try('one byte at a time', Expect.new('given up in time', ->(o, _) { o.closed || o.resets.any? }), needs: :h2_large, slow: true) do
           client = h2({ 4 => 0 })
           client.replenish = false
           client.send(request(1, list: fields('GET', options.large)))
-          finish = Clock.now + patience
+          finish = Clock.now + patience_for(STALL)
           until client.wire.closed? || client.resets.any? || Clock.now > finish
             client.send(frame(:window_update, 0, 1, [1].pack('N')))
             client.pump(0.05) { client.resets.any? }
