@@ -1,16 +1,20 @@
 /* attempt.c - see attempt.h
  *
  * Reading and writing ask the socket first: recv and send have MSG_DONTWAIT and MSG_NOSIGNAL per
- * call, and whatever is no socket says ENOTSOCK at once, which is cheaper than asking fstat. The
- * others get RWF_NOWAIT. What knows neither (ttys, inotify, pipes before Linux 6.4) is
+ * call, and whatever is no socket says ENOTSOCK at once, which is cheaper than asking fstat, and is
+ * remembered. The others get RWF_NOWAIT. What knows neither (ttys, inotify, pipes before Linux 6.4) is
  * waited for, and then does not block either: a reader finds something, and POLLOUT promises
  * room for PIPE_BUF bytes. What blocks and cannot be waited for, a file on disk, is offloaded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <sys/uio.h>
 #include <unistd.h>
 #include "accept.h"
@@ -105,6 +109,38 @@ static int64_t write_socket(struct op *op) {
 
 /* Files, pipes, devices. */
 
+#ifdef __linux__
+#ifndef RWF_NOSIGNAL
+#define RWF_NOSIGNAL 0x00000100        /* Linux 6.18 */
+#endif
+
+/* Safe whatever the answer: a kernel that does not know the flag refuses before it writes, so
+ * no SIGPIPE comes of it. -errno if it cannot be asked now. */
+static int try_nosignal(void) {
+  struct iovec iov = { .iov_base = "", .iov_len = 1 };
+  int fds[2];
+
+  if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
+  close(fds[0]);
+  /* musl has a function for it since 1.2.5. */
+  bool knows = syscall(SYS_pwritev2, fds[1], &iov, 1L, -1L, -1L, RWF_NOSIGNAL) < 0 && errno == EPIPE;
+  close(fds[1]);
+  return knows ? RWF_NOSIGNAL : 0;
+}
+
+/* Two threads that ask at once get the same answer. */
+int attempt_nosignal(void) {
+  static atomic_int known = -1;
+  int flag = atomic_load_explicit(&known, memory_order_relaxed);
+
+  if (flag >= 0) return flag;
+  atomic_store_explicit(&known, flag = try_nosignal(), memory_order_relaxed);
+  return flag > 0 ? flag : 0;
+}
+#else
+int attempt_nosignal(void) { return 0; }
+#endif
+
 #ifdef RWF_NOWAIT
 /* Kernels before 4.6 do not know the call, later ones perhaps not the flag: the same to us. */
 static int64_t nowait_result(int64_t n) {
@@ -118,11 +154,10 @@ static int64_t read_nowait(int fd, char *base, size_t len, int64_t offset) {
 
 static int64_t write_nowait(struct op *op) {
   struct iovec iov = { .iov_base = op->as.rw.base, .iov_len = op->as.rw.len };
+  int flags = RWF_NOWAIT | attempt_nosignal();
 
-  if (op->kind == OP_WRITE)
-    return nowait_result(pwritev2(op->fd, &iov, 1, op->as.rw.offset, RWF_NOWAIT));
-  return nowait_result(pwritev2(op->fd, op->as.vec.iov, (int)op->as.vec.count,
-                                op->as.vec.offset, RWF_NOWAIT));
+  if (op->kind == OP_WRITE) return nowait_result(pwritev2(op->fd, &iov, 1, op->as.rw.offset, flags));
+  return nowait_result(pwritev2(op->fd, op->as.vec.iov, (int)op->as.vec.count, op->as.vec.offset, flags));
 }
 #else
 static int64_t read_nowait(int fd, char *base, size_t len, int64_t offset) {
@@ -198,6 +233,8 @@ static int64_t wait_or_offload(struct op *op, struct attempt *attempt, int64_t r
   if (fstat(op->fd, &st) < 0) return -errno;
   bool on_disk = S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode);
   hint(attempt, FD_STREAM, !on_disk && !S_ISSOCK(st.st_mode));
+  hint(attempt, FD_NO_SOCKET, !S_ISSOCK(st.st_mode));
+  hint(attempt, FD_BLIND, refusal == -EOPNOTSUPP && !on_disk && !S_ISSOCK(st.st_mode));
   if (on_disk) return ATTEMPT_OFFLOAD;
   if (S_ISSOCK(st.st_mode)) return reading ? read_socket(op, attempt) : write_socket(op);
   if (refusal == -EOPNOTSUPP && attempt->ready)
@@ -226,9 +263,10 @@ static int64_t attempt_pread(struct op *op) {
 
 static int64_t attempt_read(struct op *op, struct attempt *attempt) {
   if (op->as.rw.offset >= 0) return attempt_pread(op);
-  if (!(attempt->hints & FD_STREAM)) {
+  if (!(attempt->hints & FD_NO_SOCKET)) {
     int64_t n = read_socket(op, attempt);
     if (n != -ENOTSOCK) return n;
+    attempt->hints |= FD_NO_SOCKET;
   }
   int64_t n = read_nowait(op->fd, op->as.rw.base, op->as.rw.len, -1);
   if (refused_p(n)) return wait_or_offload(op, attempt, n);
@@ -237,13 +275,18 @@ static int64_t attempt_read(struct op *op, struct attempt *attempt) {
   return n;
 }
 
-/* No hint saves the futile send here: a wrong one would let a closed socket raise SIGPIPE. */
+/* Where a write may raise SIGPIPE the futile send is not saved: if the hint were wrong, a closed socket would. */
+static bool no_socket_p(const struct attempt *attempt) {
+  return attempt->hints & FD_NO_SOCKET && attempt_nosignal();
+}
+
 static int64_t attempt_write(struct op *op, struct attempt *attempt) {
   int64_t offset = op->kind == OP_WRITE ? op->as.rw.offset : op->as.vec.offset;
 
-  if (offset < 0) {
+  if (offset < 0 && !no_socket_p(attempt)) {
     int64_t n = write_socket(op);
     if (n != -ENOTSOCK) return n;
+    attempt->hints |= FD_NO_SOCKET;
   }
   int64_t n = write_nowait(op);
   if (!refused_p(n)) return n;

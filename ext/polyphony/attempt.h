@@ -25,4 +25,7 @@ int64_t attempt_op(struct op *op, struct attempt *attempt);
 /* What to wait for, as for poll(2); errors and hang-ups always count, even with 0. */
 unsigned attempt_events(const struct op *op);
 
+/* Of pwritev2: that it raises no SIGPIPE; 0 where the kernel does not know that (before Linux 6.18). */
+int attempt_nosignal(void);
+
 #endif

@@ -121,8 +121,11 @@ static VALUE read_some(VALUE io, VALUE length, VALUE buffer, int64_t position, c
   struct reading reading = { .io = io, .length = (size_t)FIX2LONG(length), .position = position };
 
   reading.text = room_for(buffer, reading.length);
-  rb_str_locktmp(reading.text);
-  rb_ensure(read_locked, (VALUE)&reading, rb_str_unlocktmp, reading.text);
+  reading.result = io_read_at_once(io, RSTRING_PTR(reading.text), reading.length, position);
+  if (reading.result == -EAGAIN) {
+    rb_str_locktmp(reading.text);
+    rb_ensure(read_locked, (VALUE)&reading, rb_str_unlocktmp, reading.text);
+  }
   if (reading.result < 0) fail(io, reading.result, function);
   return cut(reading.text, (size_t)reading.result, NIL_P(buffer));
 }

@@ -108,12 +108,14 @@ static void expect_wait(struct loop *loop, struct io_uring_sqe *sqe, const struc
     sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 }
 
+/* Of a read it is not known whether it was from a stream; a file is never drained. */
 static void note_drained(struct loop *loop, const struct op *op, int64_t result) {
-  struct fd_slot *slot = op->kind == OP_RECV && result > 0 ? loop_fd_slot(loop, op->fd) : NULL;
+  bool receives = op->kind == OP_RECV || op->kind == OP_READ;
+  struct fd_slot *slot = receives && result > 0 ? loop_fd_slot(loop, op->fd) : NULL;
 
   if (!slot) return;
-  if ((size_t)result < op->as.rw.len) slot->hints |= FD_DRAINED;
-  else slot->hints &= ~FD_DRAINED;
+  if ((size_t)result >= op->as.rw.len) slot->hints &= ~FD_DRAINED;
+  else if (op->kind == OP_RECV) slot->hints |= FD_DRAINED;
 }
 
 static void write_entry(struct loop *loop, struct uring *u, struct op *op) {

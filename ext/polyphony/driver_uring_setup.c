@@ -2,8 +2,8 @@
  *
  * What the kernel can do is asked, never read off its version: distributions backport, sandboxes
  * take away. Flags are tried from best to plain, opcodes are listed by the kernel
- * (IORING_REGISTER_PROBE), and the three things which neither shows are tried out once per
- * process on sockets and a pipe of our own (find_traits). */
+ * (IORING_REGISTER_PROBE), and the two things which neither shows are tried out once per
+ * process on sockets of our own (find_traits). */
 #ifdef HAVE_LIBURING
 #include <errno.h>
 #include <pthread.h>
@@ -13,15 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "attempt.h"
 #include "driver.h"
 #include "driver_uring.h"
-
-#ifndef RWF_NOSIGNAL
-#define RWF_NOSIGNAL 0x00000100        /* Linux 6.18 */
-#endif
 
 /* Opening. */
 
@@ -132,7 +128,6 @@ enum trait {
   TRAIT_KNOWN        = 1 << 0,
   TRAIT_MULTI_ACCEPT = 1 << 1,
   TRAIT_MULTI_RECV   = 1 << 2,
-  TRAIT_NOSIGNAL     = 1 << 3,
 };
 
 static atomic_uint known_traits;
@@ -180,27 +175,12 @@ static int try_multi_recv(struct uring *u) {
   return rc;
 }
 
-/* Safe whatever the answer: a kernel that does not know the flag refuses before it writes, so
- * no SIGPIPE comes of it. */
-static int try_nosignal(void) {
-  struct iovec iov = { .iov_base = "", .iov_len = 1 };
-  int fds[2];
-
-  if (pipe2(fds, O_CLOEXEC) < 0) return 0;
-  close(fds[0]);
-  /* musl has a function for it since 1.2.5. */
-  long n = syscall(SYS_pwritev2, fds[1], &iov, 1L, -1L, -1L, RWF_NOSIGNAL);
-  int knows = n < 0 && errno == EPIPE;
-  close(fds[1]);
-  return knows;
-}
-
 /* On a ring of its own, because multishots stay armed until it goes. If there is no room for a
  * second ring just now, we live without multishots, and ask again for the next ring. */
 static int find_traits(unsigned *traits) {
   struct uring u = { 0 };
 
-  *traits = try_nosignal() ? TRAIT_NOSIGNAL : 0;
+  *traits = 0;
   if (io_uring_queue_init(4, &u.ring, 0) < 0) return 0;
   int accepts = try_multi_accept(&u.ring);
   int receives = accepts < 0 ? 0 : try_multi_recv(&u);
@@ -225,7 +205,7 @@ static int note_traits(struct uring *u, const char **call) {
   }
   if (traits & TRAIT_MULTI_ACCEPT) u->features |= DRIVER_MULTI_ACCEPT;
   if (traits & TRAIT_MULTI_RECV) u->features |= DRIVER_MULTI_RECV;
-  if (traits & TRAIT_NOSIGNAL) u->write_flags = RWF_NOSIGNAL;
+  u->write_flags = attempt_nosignal();
   return 0;
 }
 

@@ -98,9 +98,11 @@ int64_t io_write_all(struct backend_base *backend, int fd, const char *base, siz
  * is negative. Bytes, or -errno; an exception that comes with bytes is delivered later. */
 int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_memory(VALUE io, const char *base, size_t length, int64_t offset);
-/* The two halves of that: what can be done without a switch, where nobody else has had the chance to change
- * the bytes, -EAGAIN if nothing can; and what may switch. */
+/* What of that can be done without a switch, where nobody else has the chance to change the bytes; -EAGAIN if nothing can,
+ * or if it is others' turn. */
+int64_t io_read_at_once(VALUE io, char *base, size_t length, int64_t offset);
 int64_t io_write_at_once(VALUE io, const char *base, size_t length);
+/* The rest of writing, which may switch. */
 int64_t io_write_waiting(VALUE io, const char *base, size_t length, int64_t offset);
 /* io_plain.c: the same while the whole thread waits; and poll(2), what happened, 0 when the period is over. */
 int64_t io_plain_read(VALUE io, char *base, size_t length, int64_t offset);

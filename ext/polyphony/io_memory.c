@@ -17,7 +17,10 @@
 #include "loading.h"
 #include "page_cache.h"
 
-enum { QUICK_LENGTH = 1 << 20 };
+enum {
+  QUICK_LENGTH = 1 << 20,       /* of a write at once */
+  QUICK_READ = 1 << 16,         /* for longer ones a turn of the others is no delay */
+};
 
 /* ---- one operation ---------------------------------------------------------------------------- */
 
@@ -51,7 +54,97 @@ static void await_in_time(VALUE io, int events) {
     rb_raise(rb_const_get(rb_cIO, rb_intern("TimeoutError")), "Blocking operation timed out!");
 }
 
+/* ---- at once ---------------------------------------------------------------------------------- */
+
+/* An operation for which others need not run: what is there is read, and what there is room for is written,
+ * as stock Ruby does it. Who does nothing else lets others run now and then. */
+struct at_once {
+  struct backend_base *backend;
+  struct op op;                 /* but for op.small */
+  struct fd_slot *slot;         /* or NULL */
+};
+
+static bool may_go_at_once_p(struct at_once *at_once) {
+  at_once->backend = backend_base_current();
+  return !faults_on && backend_base_quick_p(at_once->backend);
+}
+
+static void prepare_at_once(struct at_once *at_once, enum op_kind kind, VALUE io, char *base, size_t length, int64_t offset) {
+  struct op *op = &at_once->op;
+
+  memset(op, 0, offsetof(struct op, small));
+  op->kind = kind;
+  op->fd = rb_io_descriptor(io);
+  op->as.rw.base = base;
+  op->as.rw.len = length;
+  op->as.rw.offset = offset;
+  at_once->slot = loop_fd_slot(&at_once->backend->loop, op->fd);
+}
+
+/* What cannot be asked without waiting, a tty for instance, has room if poll says so. */
+static int64_t attempt_now(struct op *op, struct attempt *attempt) {
+  int64_t result = attempt_op(op, attempt);
+  struct pollfd ready = { .fd = op->fd, .events = POLLOUT };
+
+  if (result != ATTEMPT_WAIT || op->kind == OP_READ || !(attempt->hints & FD_BLIND)) return result;
+  if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return result;
+  attempt->ready = true;
+  return attempt_op(op, attempt);
+}
+
+/* As attempt_op. */
+static int64_t try_at_once(struct at_once *at_once) {
+  struct attempt attempt = { .hints = at_once->slot ? at_once->slot->hints : 0 };
+  int64_t result;
+
+  if (page_cache_try(&at_once->backend->loop, &at_once->op, &result)) return result;
+  if (at_once->slot) attempt.hints = at_once->slot->hints;
+  result = attempt_now(&at_once->op, &attempt);
+  if (at_once->slot) at_once->slot->hints = attempt.hints;
+  return result;
+}
+
+static bool later_p(int64_t result) {
+  return result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE || result == -EINTR;
+}
+
 /* ---- reading ---------------------------------------------------------------------------------- */
+
+/* Who came first is served first. */
+static bool others_read_p(struct loop *loop, int fd) {
+  struct op *op = loop_ops_on(loop, fd);
+
+  while (op && op->kind != OP_READ && op->kind != OP_RECV) op = op->fd_next;
+  return op != NULL;
+}
+
+/* Where the last read took all there was, one waits rather than look again; an end that is due to the fiber comes first. */
+static bool futile_p(const struct at_once *at_once) {
+  const struct fd_slot *slot = at_once->slot;
+  bool hinted = at_once->op.as.rw.offset < 0 && slot && slot->hints & (FD_DRAINED | FD_BLIND);
+
+  return hinted || others_read_p(&at_once->backend->loop, at_once->op.fd) ||
+         backend_base_raising_p(backend_base_fiber(at_once->backend));
+}
+
+static int64_t read_at_once(VALUE io, char *base, size_t length, int64_t offset) {
+  struct at_once at_once;
+
+  if (length > QUICK_READ || !may_go_at_once_p(&at_once)) return -EAGAIN;
+  prepare_at_once(&at_once, OP_READ, io, base, length, offset < 0 ? -1 : offset);
+  int64_t result = futile_p(&at_once) ? -EAGAIN : try_at_once(&at_once);
+  return later_p(result) ? -EAGAIN : result;
+}
+
+/* Whether it is just bytes from the kernel. */
+static bool plain_p(struct backend_base *backend, VALUE io, int64_t offset) {
+  if (backend->try_only || backend_base_fiber(backend)->intake) return false;
+  return offset >= 0 || !(fd_ahead_count || loading_p(io) || compat_tty_p(io));
+}
+
+int64_t io_read_at_once(VALUE io, char *base, size_t length, int64_t offset) {
+  return plain_p(backend_base_current(), io, offset) ? read_at_once(io, base, length, offset) : -EAGAIN;
+}
 
 static int64_t read_into(VALUE io, char *base, size_t length, int64_t offset) {
   struct backend_base *backend = backend_base_current();
@@ -63,6 +156,12 @@ static int64_t read_into(VALUE io, char *base, size_t length, int64_t offset) {
 }
 
 /* What another fiber has left in Ruby's buffer is taken first. */
+static bool left_p(VALUE io) {
+  size_t length;
+
+  return compat_read_buffer(io, &length) != NULL;
+}
+
 static int64_t take_left(VALUE io, char *base) {
   size_t length;
   const char *left = compat_read_buffer(io, &length);
@@ -143,6 +242,7 @@ static int64_t read_memory(VALUE io, char *base, size_t length, int64_t offset) 
 
   if (offset < 0 && loading_p(io)) return loading_read(rb_io_descriptor(io), base, length);
   if (offset < 0 && in_vain_p(io)) return 0;
+  if (!fd_ahead_count && (!shared || !left_p(io)) && (result = read_at_once(io, base, length, offset)) != -EAGAIN) return result;
   if (offset < 0) await_in_time(io, POLLIN);
   do {
     int fd = rb_io_descriptor(io);
@@ -196,39 +296,19 @@ int64_t io_read_memory(VALUE io, char *base, size_t length, int64_t offset) {
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-/* A tty cannot be asked before it is ready. */
-static int64_t attempt_now(struct op *op, struct attempt *attempt) {
-  int64_t result = attempt_op(op, attempt);
-  struct pollfd ready = { .fd = op->fd, .events = POLLOUT };
-
-  if (result != ATTEMPT_WAIT || poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return result;
-  attempt->ready = true;
-  return attempt_op(op, attempt);
-}
-
 /* What there is room for is written at once, without a switch, so that what a program prints, in an
- * ensure block for instance, is printed. Who does nothing else lets others run now and then. */
+ * ensure block for instance, is printed. */
 int64_t io_write_at_once(VALUE io, const char *base, size_t length) {
-  struct backend_base *backend = backend_base_current();
-  struct op op = { .kind = OP_WRITE, .fd = rb_io_descriptor(io) };
-  int64_t result;
+  struct at_once at_once;
 
-  if (RB_UNLIKELY(faults_on) || !backend_base_quick_p(backend)) return -EAGAIN;
-  op.as.rw.base = (char *)base;
-  op.as.rw.len = length < QUICK_LENGTH ? length : QUICK_LENGTH;
-  op.as.rw.offset = -1;
-  if (page_cache_try(&backend->loop, &op, &result)) return result;
-
-  struct fd_slot *slot = loop_fd_slot(&backend->loop, op.fd);
-  struct attempt attempt = { .hints = slot ? slot->hints : 0 };
-  result = attempt_now(&op, &attempt);
-  if (slot) slot->hints = attempt.hints;
+  if (!may_go_at_once_p(&at_once)) return -EAGAIN;
+  prepare_at_once(&at_once, OP_WRITE, io, (char *)base, length < QUICK_LENGTH ? length : QUICK_LENGTH, -1);
+  int64_t result = try_at_once(&at_once);
   if (result == ATTEMPT_OFFLOAD && length <= PIPE_BUF) {        /* a file: it goes to the page cache */
-    ssize_t written = write(op.fd, base, length);
-    return written < 0 ? -errno : written;
+    ssize_t written = write(at_once.op.fd, base, length);
+    result = written < 0 ? -errno : written;
   }
-  bool later = result == ATTEMPT_WAIT || result == ATTEMPT_OFFLOAD || result == ATTEMPT_PAUSE;
-  return later || result == -EINTR ? -EAGAIN : result;
+  return later_p(result) ? -EAGAIN : result;
 }
 
 int64_t io_write_waiting(VALUE io, const char *base, size_t length, int64_t offset) {

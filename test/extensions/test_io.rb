@@ -360,4 +360,61 @@ class TestIO < Polyphony::TestCase
       assert_equal 'No space left on device @ io_writev - /dev/full', error.message
     end
   end
+
+  # --- what is there already -----------------------------------------------------------------------
+
+  def test_reading_what_is_there_lets_nobody_else_run_but_now_and_then
+    [pipe_pair, socket_pair].product(%i[readpartial sysread]) do |(reader, writer), name|
+      writer << 'x' * 100
+      snooze
+      ran = false
+      spin { ran = true }
+      reader.public_send(name, 1)
+      refute ran, "#{name} let others run"
+      99.times { reader.public_send(name, 1) }
+      assert ran, "#{name} let nobody run"
+    end
+  end
+
+  def test_who_waits_for_bytes_gets_them_before_who_comes_later
+    [pipe_pair, socket_pair].each do |reader, writer|
+      first = spin { reader.readpartial(1) }
+      snooze
+      writer.syswrite('12')
+      later = spin { reader.readpartial(1) }
+      assert_equal %w[1 2], [first, later].map(&:await)
+    end
+  end
+
+  def test_an_exception_that_is_due_comes_before_bytes_that_are_there
+    reader, writer = pipe_pair
+    writer.syswrite('x')
+    fiber = spin { Fiber.current.schedule(RuntimeError.new('due')); reader.readpartial(1) }
+    assert_raises(RuntimeError) { fiber.await }
+    assert_equal 'x', reader.readpartial(1)
+  end
+
+  def test_a_time_limit_strikes_a_fiber_that_reads_what_never_ends
+    File.open('/dev/zero') do |zeros|
+      assert_equal(:over, move_on_after(0.01, with_value: :over) { loop { zeros.sysread(1) } })
+    end
+  end
+
+  def test_reads_at_once_and_reads_that_wait_take_turns_without_losing_order
+    [pipe_pair, socket_pair].each do |reader, writer|
+      text = Random.new(7).bytes(50_000)
+      sizes = Random.new(8)
+      spin do
+        rest = text.dup
+        (writer.write(rest.slice!(0, sizes.rand(1..700))); snooze if sizes.rand < 0.1) until rest.empty?
+        writer.close
+      end
+      got = +''
+      begin
+        loop { got << reader.public_send(%i[readpartial sysread].sample(random: sizes), sizes.rand(1..500)) }
+      rescue EOFError
+        assert_equal text, got
+      end
+    end
+  end
 end
