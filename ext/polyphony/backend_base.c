@@ -35,8 +35,10 @@ struct backend_base *backend_base_of_thread(VALUE thread) {
 }
 
 struct backend_base *backend_base_open_here(void) {
-  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+  bool known = backend_base_known_here(__builtin_frame_address(0)) != NULL;
+  struct backend_base *backend = known ? backend_here.backend : backend_remembered_here();
 
+  if (!backend) backend = backend_base_of_thread(rb_thread_current());
   return backend && backend->open ? backend : NULL;
 }
 

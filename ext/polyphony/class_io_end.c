@@ -11,8 +11,12 @@ static void release(VALUE io) {
   if (fd >= 0) io_release_waiters(fd);
 }
 
-static void drain(VALUE io) {
-  if (compat_descriptor(io) >= 0) fd_drain(io);
+/* False if there was nothing to do: nobody else has run. */
+static bool drain(VALUE io) {
+  bool unwritten = compat_descriptor(io) >= 0 && compat_unwritten_p(io);
+
+  if (unwritten) fd_drain(io);
+  return unwritten;
 }
 
 static VALUE IO_flush(VALUE self) {
@@ -37,17 +41,19 @@ static VALUE IO_fsync(VALUE self) { return sync_to_disk(self, false); }
 
 static VALUE IO_fdatasync(VALUE self) { return sync_to_disk(self, true); }
 
+static void release_both(VALUE io, VALUE out) {
+  release(io);
+  if (out != io) release(out);
+}
+
 /* Whoever waits is told first: it may be why there is something to flush. That may take time, so
  * there may be others by then. If a thread is in the middle of a system call, Ruby waits for it to leave,
  * and since 3.3 it is the scheduler that has to end this wait, also for a fiber that would not ask it. */
 static VALUE IO_close(VALUE self) {
   VALUE out = OBJ_FROZEN(self) ? self : rb_io_get_write_io(self);  /* a frozen IO may be closed, too */
 
-  release(self);
-  if (out != self) release(out);
-  drain(out);
-  release(self);
-  if (out != self) release(out);
+  release_both(self, out);
+  if (drain(out)) release_both(self, out);
   if (stand_in_wanted_p() && !compat_process_p(self) && rb_thread_alone())  /* nothing left to wait for */
     return rb_funcall(stock_close, rb_intern("bind_call"), 1, self);
   return rb_call_super(0, NULL);

@@ -25,19 +25,17 @@ static VALUE UNIXSocket_send_io(VALUE self, VALUE io) {
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
-static VALUE wrap(const char *klass, int fd) {
-  return rb_funcall(direct_constant(klass), id_for_fd, 1, INT2NUM(fd));
-}
+static VALUE wrap(VALUE klass, int fd) { return rb_funcall(klass, id_for_fd, 1, INT2NUM(fd)); }
 
-static VALUE accept_as(VALUE self, const char *klass) {
-  if (direct_may_switch_p()) return io_accept(self, direct_constant(klass));
+static VALUE accept_as(VALUE self, VALUE klass) {
+  if (direct_may_switch_p()) return io_accept(self, klass);
   int kept = io_take_accepted(rb_io_descriptor(self));
   return kept < 0 ? rb_call_super(0, NULL) : wrap(klass, kept);
 }
 
-static VALUE TCPServer_accept(VALUE self) { return accept_as(self, "TCPSocket"); }
+static VALUE TCPServer_accept(VALUE self) { return accept_as(self, direct_constant("TCPSocket")); }
 
-static VALUE UNIXServer_accept(VALUE self) { return accept_as(self, "UNIXSocket"); }
+static VALUE UNIXServer_accept(VALUE self) { return accept_as(self, direct_constant("UNIXSocket")); }
 
 static VALUE Server_sysaccept(VALUE self) {
   if (direct_may_switch_p()) return INT2NUM(io_accept_descriptor(self));
@@ -45,18 +43,18 @@ static VALUE Server_sysaccept(VALUE self) {
   return kept < 0 ? rb_call_super(0, NULL) : INT2NUM(kept);
 }
 
-static VALUE accept_nonblock_as(VALUE self, VALUE exception, const char *klass) {
+static VALUE accept_nonblock_as(VALUE self, VALUE exception, VALUE klass) {
   int kept = io_take_accepted(rb_io_descriptor(self));
 
   return kept < 0 ? rb_call_super(1, &exception) : wrap(klass, kept);
 }
 
 static VALUE TCPServer_accept_nonblock(VALUE self, VALUE exception) {
-  return accept_nonblock_as(self, exception, "TCPSocket");
+  return accept_nonblock_as(self, exception, direct_constant("TCPSocket"));
 }
 
 static VALUE UNIXServer_accept_nonblock(VALUE self, VALUE exception) {
-  return accept_nonblock_as(self, exception, "UNIXSocket");
+  return accept_nonblock_as(self, exception, direct_constant("UNIXSocket"));
 }
 
 /* Socket tells the address, too. Qundef if stock Ruby has to do it. */
@@ -68,7 +66,7 @@ static VALUE accept_with_address(VALUE self, bool wrapped, bool wait) {
   if (wait) fd = io_accept_from(self, &address, &length);
   else if ((fd = io_take_accepted(rb_io_descriptor(self))) < 0) return Qundef;
   else if (getpeername(fd, (struct sockaddr *)&address, &length) < 0) length = 0;
-  VALUE socket = wrapped ? wrap("Socket", fd) : INT2NUM(fd);
+  VALUE socket = wrapped ? wrap(direct_constant("Socket"), fd) : INT2NUM(fd);
   return rb_assoc_new(socket, direct_addrinfo(fd, &address, length));
 }
 

@@ -15,8 +15,6 @@ bool direct_may_switch_p(void) {
   return NIL_P(rb_fiber_scheduler_current()) ? stand_in_wanted_p() : scheduler_ours_p();
 }
 
-VALUE direct_constant(const char *name) { return rb_const_get(rb_cObject, rb_intern(name)); }
-
 int direct_socket_option(int fd, int option) {
   int value = 0;
   socklen_t length = sizeof(value);

@@ -273,12 +273,22 @@ static VALUE wrap_body(VALUE argument) {
   return socket;
 }
 
+/* What page_cache.c would ask first. */
+static void note_no_file(int fd) {
+  struct fd_slot *slot = loop_fd_slot(&backend_base_current()->loop, fd);
+
+  if (slot) slot->hints |= FD_ASKED;
+}
+
 static VALUE wrap_socket(VALUE klass, int fd) {
   struct wrap wrap = { klass, fd };
   int state;
   VALUE socket = rb_protect(wrap_body, (VALUE)&wrap, &state);
 
-  if (!state) return socket;
+  if (!state) {
+    note_no_file(fd);
+    return socket;
+  }
   close(fd);
   rb_jump_tag(state);
 }

@@ -556,9 +556,9 @@ static void release_there(struct backend_base *backend, int fd) {
 /* A thread that has never waited need not open a backend to close a file. */
 void io_release_waiters(int fd) {
   if (!ractor_main_p()) return;   /* no IO is of two ractors */
-  struct backend_base *mine = backend_base_of_thread(rb_thread_current());
+  struct backend_base *mine = backend_base_open_here();
 
-  if (mine && mine->open) release_here(mine, fd);
+  if (mine) release_here(mine, fd);
   backend_base_each(release_there, mine, fd);
   fd_forget(fd);
   io_forget_accepted(fd);
