@@ -261,6 +261,14 @@ static int64_t attempt_pread(struct op *op) {
   return done > 0 ? (int64_t)done : n;
 }
 
+int64_t attempt_cached(const struct op *op) {
+  int64_t n;
+
+  do n = read_nowait(op->fd, op->as.rw.base, op->as.rw.len, op->as.rw.offset);
+  while (n == -EINTR);
+  return n;
+}
+
 static int64_t attempt_read(struct op *op, struct attempt *attempt) {
   if (op->as.rw.offset >= 0) return attempt_pread(op);
   if (!(attempt->hints & FD_NO_SOCKET)) {

@@ -25,6 +25,9 @@ int64_t attempt_op(struct op *op, struct attempt *attempt);
 /* What to wait for, as for poll(2); errors and hang-ups always count, even with 0. */
 unsigned attempt_events(const struct op *op);
 
+/* OP_READ of a file: what is in the page cache; -EAGAIN if nothing is, -EOPNOTSUPP if that cannot be told. */
+int64_t attempt_cached(const struct op *op);
+
 /* Of pwritev2: that it raises no SIGPIPE; 0 where the kernel does not know that (before Linux 6.18). */
 int attempt_nosignal(void);
 

@@ -142,7 +142,7 @@ VALUE buffer_finish(struct buffer *buffer, long start) {
   char *base;
 
   if (RB_TYPE_P(buffer->object, T_STRING)) {
-    rb_str_set_len(buffer->object, buffer->pos);
+    if (RSTRING_LEN(buffer->object) != buffer->pos) rb_str_set_len(buffer->object, buffer->pos);
     return buffer->object;
   }
   if (buffer_raw_find(buffer->object, &base, &size, &length)) *length = buffer->pos;

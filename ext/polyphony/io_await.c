@@ -7,6 +7,7 @@
 #include "io.h"
 #include "offload.h"
 #include "ractor.h"
+#include "turn.h"
 
 struct op *io_op(struct backend_base *backend, enum op_kind kind, int fd) {
   struct op *op = loop_acquire_op(&backend->loop, kind, fd);
@@ -41,9 +42,17 @@ struct op *io_op_with_memory(struct backend_base *backend, enum op_kind kind, in
  * been given back would be a trap. */
 static void collect(struct backend_base *backend) { backend_base_collect(backend); }
 
+/* It has settled in place, and there is nobody behind whom to take a turn. */
+static bool done_p(struct backend_base *backend, const struct fiber_state *fiber, const struct op *op) {
+  if (backend->loop.news != op || op->next_news || !turn_void_p(backend, fiber)) return false;
+  loop_shift_news(&backend->loop);
+  backend->switch_count++;
+  return true;
+}
+
 /* The fiber is told when the op settles; also when it has settled in place, for then it takes
- * its turn behind the others like everyone who waited. */
-static void submit(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
+ * its turn behind the others like everyone who waited. True if it need not wait at all. */
+static bool submit(struct backend_base *backend, struct fiber_state *fiber, struct op *op) {
   op->state = OP_IDLE;
   op->owner = fiber;
   fiber->op = op;
@@ -52,7 +61,10 @@ static void submit(struct backend_base *backend, struct fiber_state *fiber, stru
   list_push(&backend->waiting, &fiber->waiting);
   RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
   loop_submit(&backend->loop, op);
-  if (op_settled_p(op)) collect(backend);
+  if (!op_settled_p(op)) return false;
+  if (done_p(backend, fiber, op)) return true;
+  collect(backend);
+  return false;
 }
 
 static VALUE take_errinfo(void) {
@@ -269,8 +281,7 @@ int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subjec
   enum resume_how how;
   int state;
 
-  submit(backend, fiber, op);
-  do {
+  for (bool done = submit(backend, fiber, op); !done; done = op_settled_p(op)) {
     if (deadline != CLOCK_NEVER && !timer_armed_p(&fiber->timer)) arm(backend, fiber, op, deadline);
     VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, reason_of(op), subject, &how, &state);
     if (state) raise_from(backend, fiber, op, state);
@@ -278,7 +289,7 @@ int64_t io_await_until(struct backend_base *backend, struct op *op, VALUE subjec
     if (how == RESUME_RETURN) continue;
     if (RTEST(rb_obj_is_kind_of(value, eInterjection))) interject(backend, fiber, op, (struct interjection){ value, subject, Qnil });
     else deliver(backend, fiber, op, value);
-  } while (!op_settled_p(op));
+  }
   tell_late(backend, fiber, op);
   leave(fiber);
   buffer_return(fiber);
@@ -311,8 +322,7 @@ int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subje
   enum resume_how how;
   int state;
 
-  submit(backend, fiber, op);
-  do {
+  for (bool done = submit(backend, fiber, op); !done; done = op_settled_p(op)) {
     VALUE value = backend_base_wait(backend, SWITCH_MUST_WAIT, op_kind_name(op->kind), subject,
                                     &how, &state);
     VALUE exception = state ? rb_errinfo() : value;
@@ -326,7 +336,7 @@ int64_t io_await_firmly(struct backend_base *backend, struct op *op, VALUE subje
       if (state) rb_set_errinfo(exception), raise_from(backend, fiber, op, state);
       deliver(backend, fiber, op, exception);
     }
-  } while (!op_settled_p(op));
+  }
   tell_late(backend, fiber, op);
   leave(fiber);
   return op->result;

@@ -22,11 +22,12 @@ struct fd_slot {
 enum fd_hint {
   FD_DRAINED = 1 << 0,          /* the last read took all there was: trying again is futile */
   FD_STREAM  = 1 << 1,          /* no socket, but not on disk either: a pipe, a tty */
-  FD_ASKED   = 1 << 2,          /* page_cache.c knows about the next two */
+  FD_ASKED   = 1 << 2,          /* page_cache.c knows about the next three */
   FD_READ_AT_ONCE  = 1 << 3,
   FD_WRITE_AT_ONCE = 1 << 4,
-  FD_NO_SOCKET = 1 << 5,        /* recv and send said so: skip them */
-  FD_BLIND   = 1 << 6,          /* does not know RWF_NOWAIT: only events tell */
+  FD_READ_CACHED   = 1 << 5,
+  FD_NO_SOCKET = 1 << 6,        /* recv and send said so: skip them */
+  FD_BLIND   = 1 << 7,          /* does not know RWF_NOWAIT: only events tell */
 };
 
 struct loop_stats {

@@ -1,4 +1,6 @@
 /* page_cache.c - see page_cache.h */
+#include <errno.h>
+#include "attempt.h"
 #include "page_cache.h"
 
 #ifdef __linux__
@@ -34,20 +36,36 @@ static uint8_t ask(int fd) {
     return FD_ASKED | FD_READ_AT_ONCE | FD_WRITE_AT_ONCE;
   case EXT4_SUPER_MAGIC:
   case OVERLAYFS_SUPER_MAGIC:
-    return FD_ASKED | FD_WRITE_AT_ONCE;
+    return FD_ASKED | FD_WRITE_AT_ONCE | FD_READ_CACHED;
   default:
-    return FD_ASKED;
+    return FD_ASKED | FD_READ_CACHED;
   }
+}
+
+static uint8_t hints_of(struct fd_slot *slot, int fd) {
+  if (!(slot->hints & FD_ASKED)) slot->hints |= ask(fd);
+  return slot->hints;
 }
 
 /* What the number stood for may have been closed behind our back: a pipe would keep us for good. */
 static bool at_once_p(struct loop *loop, const struct op *op) {
   struct fd_slot *slot = loop_fd_slot(loop, op->fd);
 
-  if (!slot) return false;
-  if (!(slot->hints & FD_ASKED)) slot->hints |= ask(op->fd);
-  if (!(slot->hints & (op->kind == OP_READ ? FD_READ_AT_ONCE : FD_WRITE_AT_ONCE))) return false;
+  if (!slot || !(hints_of(slot, op->fd) & (op->kind == OP_READ ? FD_READ_AT_ONCE : FD_WRITE_AT_ONCE))) return false;
   return regular_p(op->fd);
+}
+
+/* Of a part that is there the rest may not be: at a position the driver fetches all. What the number stands for by now is no matter,
+ * for nothing here waits, unless others wait for it. */
+static bool cached_p(struct loop *loop, const struct op *op, int64_t *result) {
+  struct fd_slot *slot = loop_fd_slot(loop, op->fd);
+
+  if (!slot || op->as.rw.len > MOST_BYTES || !(hints_of(slot, op->fd) & FD_READ_CACHED)) return false;
+  if (slot->ops && (slot->ops != op || op->fd_next)) return false;
+  *result = attempt_cached(op);
+  if (*result == -EOPNOTSUPP) slot->hints &= ~FD_READ_CACHED;
+  if (*result > 0 && (size_t)*result < op->as.rw.len) return op->as.rw.offset < 0;
+  return *result >= 0;
 }
 
 static size_t vector_size(const struct op *op) {
@@ -71,6 +89,7 @@ static void note_duration(struct loop *loop, int64_t began, int64_t took) {
 
 bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result) {
   if (op->kind != OP_WRITEV && op->kind != OP_WRITE && op->kind != OP_READ) return false;
+  if (op->kind == OP_READ && cached_p(loop, op, result)) return true;
   if (!at_once_p(loop, op)) return false;
 
   struct op part = *op;

@@ -1,6 +1,7 @@
 /* page_cache.h - writes to files, and reads of files in memory, that are carried out where they are
  * asked for. Linux only; elsewhere nothing is. Plain C, no GVL needed.
  *
+ * A read is tried, where that can be told from waiting for the disk: to be had at once it need not visit a driver.
  * ext4 and tmpfs refuse RWF_NOWAIT, for writes or for both, so a driver can only give the op to a
  * worker, its own or the kernel's. But nearly always it is a copy to or from the page cache, and the
  * visit costs several times as much. A write waits where too much is to be written to disk already:

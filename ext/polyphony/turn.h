@@ -62,6 +62,12 @@ static inline VALUE turn_transfer(struct backend_base *backend, struct fiber_sta
 /* For a turn that is more than a transfer. */
 static inline bool turn_noted_p(void) { return backend_base_keeps_statuses || timeline_on; }
 
+/* Nobody else is there, nothing can come, and nobody is told of a turn: it would change nothing. */
+static inline bool turn_void_p(const struct backend_base *backend, const struct fiber_state *self) {
+  return !backend->runqueue.length && !backend_base_pending_p(backend) && self->incoming == Qundef &&
+         !backend->uncommon && !stall_limit && !timeline_on;
+}
+
 /* A turn of the running fiber, which is known by its place on the stack; or Qundef: it has to go the long way, through
  * backend_base_snooze. */
 static inline VALUE turn_at_once(struct fiber_state *self) {

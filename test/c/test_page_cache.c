@@ -1,5 +1,6 @@
 /* What is carried out at once: on a driver that does nothing, only that settles. */
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include "clock.h"
 #include "loop.h"
@@ -52,6 +53,34 @@ TEST(page_cache_writes_and_reads_memory_at_once) {
   check_at_once(5, read);
   CHECK(memcmp(got, "hello", 5) == 0);
   check_at_once(0, op_read(&loop, fd, got, sizeof(got)));
+  close(fd);
+  loop_close(&loop);
+}
+
+static bool knows_nowait_p(int fd) {
+  char byte;
+  struct iovec iov = { &byte, 1 };
+
+  return preadv2(fd, &iov, 1, 0, RWF_NOWAIT) == 1;
+}
+
+/* At a position a part is not enough: the driver fetches the rest as well. */
+TEST(page_cache_reads_what_is_there_of_a_disk_at_once) {
+  LINUX_ONLY("RWF_NOWAIT");
+  int fd = open_temporary();
+  char got[6] = "";
+
+  write_all(fd, "hello", 5);
+  if (!knows_nowait_p(fd)) test_skip("this file system does not know RWF_NOWAIT");
+  lseek(fd, 0, SEEK_SET);
+  open_fake();
+  check_at_once(5, op_read(&loop, fd, got, sizeof(got)));
+  CHECK(memcmp(got, "hello", 5) == 0);
+  check_at_once(0, op_read(&loop, fd, got, sizeof(got)));
+  struct op *whole = op_read(&loop, fd, got, 5), *part = op_read(&loop, fd, got, 6);
+  whole->as.rw.offset = part->as.rw.offset = 0;
+  check_at_once(5, whole);
+  check_left_to_driver(part);
   close(fd);
   loop_close(&loop);
 }
