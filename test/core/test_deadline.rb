@@ -30,25 +30,6 @@ class TestDeadline < Polyphony::TestCase
     assert_raises(ArgumentError) { deadline(nil) }
   end
 
-  def test_children_and_grandchildren_inherit_it
-    ended = []
-    fibers = []
-    assert_raises(Polyphony::DeadlineExceeded) do
-      deadline(0.01) do
-        fibers << spin do
-          fibers << spin { sleep 5 }
-          sleep 5
-        ensure
-          ended << Polyphony.deadline
-        end
-        sleep 5
-      end
-    end
-    fibers.each { |fiber| assert_raises(Polyphony::DeadlineExceeded) { fiber.await } }
-    assert_equal 1, ended.compact.size
-    5.times { snooze } # nothing is left that could be raised here
-  end
-
   def test_a_child_that_goes_on_after_the_block_is_still_bound_by_it
     fiber = nil
     parent = spin do

@@ -27,6 +27,27 @@ class TestInVirtualTime < Polyphony::TestCase
     assert_equal durations.sort, woken
   end
 
+  def test_children_and_grandchildren_inherit_a_deadline
+    ended = []
+    fibers = []
+    Polyphony::Testing.virtual_clock do
+      assert_raises(Polyphony::DeadlineExceeded) do
+        deadline(10) do
+          fibers << spin do
+            fibers << spin { sleep 5000 }
+            sleep 5000
+          ensure
+            ended << Polyphony.deadline
+          end
+          sleep 5000
+        end
+      end
+      fibers.each { |fiber| assert_raises(Polyphony::DeadlineExceeded) { fiber.await } }
+    end
+    assert_equal 1, ended.compact.size
+    5.times { snooze } # nothing is left that could be raised here
+  end
+
   def test_reset_starts_the_period_again
     Polyphony::Testing.virtual_clock do |clock|
       move_on_after(4) do |scope|
