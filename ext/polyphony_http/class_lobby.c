@@ -204,10 +204,10 @@ static void look_at_new(struct lobby *lobby) {
     looks[count++] = (struct pollfd){ .fd = list_entry(node, struct guest, link)->fd, .events = POLLIN | POLLRDHUP };
     if (count == NEWS_AT_ONCE) break;
   }
-  if (poll(looks, (nfds_t)count, 0) < 0) count = 0;
+  bool told = poll(looks, (nfds_t)count, 0) >= 0;
   for (int i = 0; i < count; i++) {
     struct guest *guest = list_entry(lobby->lists[PLACE_NEW].next, struct guest, link);
-    if (looks[i].revents) move(lobby, guest, PLACE_READY);
+    if (told && looks[i].revents) move(lobby, guest, PLACE_READY);
     else watch(lobby, guest);
   }
 }
@@ -216,7 +216,7 @@ static void look_at_new(struct lobby *lobby) {
 static bool collect(struct lobby *lobby) {
   struct epoll_event events[NEWS_AT_ONCE];
 
-  if (!list_empty_p(&lobby->lists[PLACE_NEW])) look_at_new(lobby);
+  while (!list_empty_p(&lobby->lists[PLACE_NEW])) look_at_new(lobby);
   int count = ours_p(lobby) ? epoll_wait(lobby->epoll, events, NEWS_AT_ONCE, 0) : 0;
 
   for (int i = 0; i < count; i++) note(lobby, &events[i]);

@@ -591,6 +591,20 @@ class TestHTTPCrew < Polyphony::TestCase
     lobby.close
   end
 
+  # However many have come: those behind a crowd that says nothing, too.
+  def test_all_who_are_new_are_looked_at
+    lobby = Lobby.new
+    pairs = Array.new(150) { socket_pair }
+    pairs.last.last << 'x'
+    guests = pairs.each_with_index.map { |(here, _), i| lobby.enter(i, here.fileno) }
+    assert_equal 149, lobby.take
+    assert_nil lobby.take
+    refute lobby.ready?
+    guests.each(&:leave)
+  ensure
+    lobby.close
+  end
+
   # What comes while somebody is served for the first time, or before he rests, is seen: epoll hears of him only then.
   def test_what_comes_before_the_first_rest_is_not_lost
     lobby = Lobby.new
