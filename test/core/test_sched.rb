@@ -200,6 +200,48 @@ class TestSched < Polyphony::TestCase
     running.await
   end
 
+  # What another thread pushes runs in the thread of the scheduler.
+  def test_another_thread_pushes_while_it_is_run_or_stepped
+    [-> { @sched.run }, -> { @sched.each { nil } }].each do |goes|
+      gate = Polyphony::Event.new
+      @sched.push { gate.await; @out << Thread.current }
+      run = spin(&goes)
+      sleep 0.001 until run.state == :waiting
+      Thread.new { @sched.push { @out << Thread.current }; gate.signal }.join
+      run.await
+    end
+    assert_equal [Thread.current] * 4, @out
+    assert_equal 0, @sched.size
+  end
+
+  def test_others_that_are_pushed_by_a_thread_wake_a_run_in_which_all_wait
+    gate = Polyphony::Event.new
+    @sched.push { gate.await; @out << :first }
+    run = spin { @sched.run }
+    sleep 0.001 until run.state == :waiting
+    Thread.new { @sched.push { @out << :second; gate.signal } }.join
+    assert_same run, cancel_after(patient(10)) { run.await; run }
+    assert_equal %i[second first], @out
+  end
+
+  def without_new_fibers
+    owner = Fiber.current
+    owner.define_singleton_method(:spin) { |*| Kernel.raise FiberError, 'no memory for another one' }
+    yield
+  ensure
+    owner.singleton_class.remove_method(:spin)
+  end
+
+  def test_a_fiber_that_cannot_begin_now_begins_in_another_run
+    3.times { |i| @sched.push { @out << i } }
+    without_new_fibers { assert_raises(FiberError) { @sched.run } }
+    without_new_fibers { assert_raises(FiberError) { @sched.each { nil } } }
+    assert_equal 3, @sched.size
+    @sched.run
+    assert_equal [0, 1, 2], @out
+    assert_equal 0, @sched.size
+  end
+
   def test_what_is_wrong_is_said
     assert_match(/push needs a block/, assert_raises(ArgumentError) { @sched.push }.message)
     error = Thread.new { assert_raises(ThreadError) { @sched.run } }.value

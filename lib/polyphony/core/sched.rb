@@ -30,8 +30,8 @@ module Polyphony
       def go(sched, owner)
         return turn.signal if turn
 
-        self.turn = Event.new
         owner.spin(tag) { sched.__send__(:work, self) }
+        self.turn = Event.new
       end
 
       def wait
@@ -48,10 +48,10 @@ module Polyphony
       @ready = []                      # those that wait for their turn
       @tasks = {}.compare_by_identity  # by their fibers, those that have begun
       @failures = []
-      @news = Event.new                # a task is done, or at the end of its step
+      @news = Event.new                # a task is done, at the end of its step, or pushed by another thread
     end
 
-    # Adds a fiber, at the end. It does not begin before the scheduler is run.
+    # Adds a fiber, at the end. It does not begin before the scheduler is run. Any thread may push.
     # @param tag [Object] the fiber's
     # @yield in the new fiber
     # @return [self]
@@ -60,7 +60,11 @@ module Polyphony
 
       @size += 1
       @ready << Task.new(tag, block)
-      release if running?
+      if @thread != ::Thread.current
+        @news.signal
+      elsif running?
+        release
+      end
       self
     end
 
@@ -74,8 +78,10 @@ module Polyphony
       alone do
         self.running = true
         @step = nil
-        release
-        @news.await while @size.positive? && @failures.empty?
+        while @size.positive? && @failures.empty?
+          release
+          @news.await
+        end
       ensure
         self.running = false
       end
@@ -132,8 +138,13 @@ module Polyphony
       @news.await while @step
     end
 
+    # There may be no memory for one more fiber at the moment.
     def proceed(task)
       task.go(self, @owner.dead? ? ::Fiber.current : @owner)
+    rescue ::FiberError
+      @step = nil
+      @ready.unshift(task)
+      raise
     end
 
     def work(task)
