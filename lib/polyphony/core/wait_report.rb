@@ -84,7 +84,8 @@ module Polyphony
       # A name may be what a client sent, and must neither steer a terminal nor look like another line of a log.
       # @param text [String]
       def in_line(text)
-        utf8(text).gsub(UNSEEN) { |char| char.dump[1..-2] }
+        text = utf8(text)
+        UNSEEN.match?(text) ? text.gsub(UNSEEN) { |char| char.dump[1..-2] } : text
       end
 
       # Tags, paths and what inspect returns may be in any encoding, and must go together, and into JSON.
@@ -101,6 +102,8 @@ module Polyphony
       # Ruby's own inspect goes through all that is inside, which another thread may be changing at that moment: who puts something into a
       # Hash that is gone through gets an error.
       def shown(object)
+        return object.inspect if ::Fiber === object # as most are
+
         plain = METHOD.bind_call(object, :inspect).owner.equal?(::Kernel)
         plain ? TO_S.bind_call(object) : object.inspect
       end
