@@ -107,6 +107,12 @@ static inline struct fiber_state *backend_base_known_here(const char *frame) {
   return (size_t)(frame - fiber->stack_low) < fiber->stack_known ? fiber : NULL;
 }
 
+/* After the backend was made to refer to a fiber. Those that were spun are their parent's and the first of a thread is the backend's
+ * all along: they need no write barrier. */
+static inline void backend_base_hold(struct backend_base *backend, const struct fiber_state *fiber) {
+  if (!fiber->spun && !fiber->root) RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+}
+
 void backend_base_init(void);                          /* once, at load */
 
 /* The backend of the current thread, opened on first use. Raises when no driver works. */

@@ -57,7 +57,7 @@ void backend_enqueue(struct backend_base *backend, struct fiber_state *fiber, VA
   else if (position == AT_HEAD) runqueue_unshift(&backend->runqueue, fiber, value, how);
   else if (position == AT_TAIL) runqueue_push(&backend->runqueue, fiber, value, how);
   else runqueue_push_event(&backend->runqueue, fiber, value, how);
-  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  backend_base_hold(backend, fiber);
   RB_OBJ_WRITTEN(backend->self, Qundef, value);
 }
 

@@ -119,7 +119,9 @@ static char *lend_string(struct buffer *buffer, struct fiber_state *fiber, size_
 
 char *buffer_lend(struct buffer *buffer, struct fiber_state *fiber, size_t *length) {
   if (RB_TYPE_P(buffer->object, T_STRING)) return lend_string(buffer, fiber, *length);
-  if (RB_INTEGER_TYPE_P(buffer->object)) {
+  if (!buffer->object) {
+    check_room(buffer, buffer->size);
+  } else if (RB_INTEGER_TYPE_P(buffer->object)) {
     raw_lend(fiber, buffer->object);
   } else {
     rb_io_buffer_get_bytes_for_writing(buffer->object, (void **)&buffer->base, &buffer->size);

@@ -10,8 +10,8 @@
 
 /* Where bytes are read to. */
 struct buffer {
-  VALUE object;                 /* String, IO::Buffer, or Integer of a raw buffer */
-  char *base;                   /* of raw buffers and IO::Buffer; String's is asked for each time */
+  VALUE object;                 /* String, IO::Buffer, or Integer of a raw buffer; Qfalse: memory that is only the caller's */
+  char *base;                   /* not of a String, whose is asked for each time */
   size_t size;                  /* room; of a String: what it has now */
   long pos;                     /* next byte goes here */
 };

@@ -165,6 +165,10 @@ static void start(struct loop *loop, struct op *op, enum uring_step step) {
   struct uring_op *state = state_of(op);
 
   state->step = step;
+  if (list_empty_p(&u->queued) && op != u->open_chain && !linked_after(op) && make_room(u, 1)) {
+    write_entry(loop, u, op);
+    return;
+  }
   state->place = URING_QUEUED;
   list_push(&u->queued, &state->node);
   write_queued(loop, u);

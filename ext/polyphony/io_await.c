@@ -59,7 +59,7 @@ static bool submit(struct backend_base *backend, struct fiber_state *fiber, stru
   fiber->closing = Qnil;
   backend->op_count++;
   list_push(&backend->waiting, &fiber->waiting);
-  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  backend_base_hold(backend, fiber);
   loop_submit(&backend->loop, op);
   if (!op_settled_p(op)) return false;
   if (done_p(backend, fiber, op)) return true;
@@ -369,7 +369,7 @@ static void enlist(struct backend_base *backend, struct fiber_state *fiber, stru
   fiber->closing = Qnil;
   list_remove(&fiber->waiting);
   list_push(&backend->waiting, &fiber->waiting);
-  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  backend_base_hold(backend, fiber);
 }
 
 static void unlist(struct fiber_state *fiber, struct op *op) {

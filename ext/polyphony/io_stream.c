@@ -12,6 +12,7 @@
 enum {
   FIRST_CHUNK = 8192,           /* of a read whose length is not known */
   LAST_CHUNK  = 1 << 20,
+  LONGEST_COPY = 16384,         /* of a chunk: it costs less than what a String is asked and told */
 };
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -46,9 +47,10 @@ static size_t take_buffered(struct reader *reader, size_t length) {
 
 /* The switch comes before the bytes are taken: an exception delivered there loses none. */
 static size_t take_ahead(struct reader *reader, size_t length) {
+  if (!fd_ahead_count) return 0;
+  reader->fd = fd_of(reader->io, FD_READ);
+  if (!fd_has_ahead(reader->fd)) return 0;
   struct fiber_state *fiber = backend_base_fiber(reader->backend);
-
-  if (!fd_ahead_count || !fd_has_ahead(reader->fd)) return 0;
   io_snooze(reader->backend);
   char *base = buffer_lend(&reader->buffer, fiber, &length);
   size_t taken = fd_take_ahead(reader->fd, base, length);
@@ -228,18 +230,57 @@ static VALUE take_chunk(struct reader *reader, size_t maxlen, VALUE *scratch) {
   return rb_str_new(RSTRING_PTR(whole), RSTRING_LEN(whole));
 }
 
-/* Calls each with every chunk until EOF. */
-static VALUE each_chunk(VALUE io, size_t maxlen, bool socket, void (*each)(VALUE, void *),
-                        void *context) {
+/* Every chunk until EOF. */
+struct chunks {
+  VALUE io;
+  size_t maxlen;
+  bool socket;
+  void (*each)(VALUE, void *);
+  void *context;
+  char *memory;                 /* where they are read to; NULL: to Strings */
+};
+
+static void each_long_chunk(const struct chunks *chunks) {
   VALUE scratch = Qnil;
 
-  if (maxlen == 0) rb_raise(rb_eArgError, "maxlen must be positive");
   for (;;) {
-    struct reader reader = reader_new(io, scratch, 0, socket);
-    if (!read_some(&reader, maxlen)) break;
-    each(take_chunk(&reader, maxlen, &scratch), context);
+    struct reader reader = reader_new(chunks->io, scratch, 0, chunks->socket);
+    if (!read_some(&reader, chunks->maxlen)) break;
+    chunks->each(take_chunk(&reader, chunks->maxlen, &scratch), chunks->context);
   }
-  return io;
+}
+
+/* Whoever waits does not leave before the kernel has let go of the memory. */
+static VALUE each_short_chunk(VALUE argument) {
+  const struct chunks *chunks = (struct chunks *)argument;
+  struct reader reader = {
+    .backend = backend_base_current(), .io = chunks->io, .kind = chunks->socket ? OP_RECV : OP_READ, .deadline = CLOCK_NEVER,
+    .buffer = { .object = Qfalse, .base = chunks->memory, .size = chunks->maxlen },
+  };
+
+  while (read_some(&reader, chunks->maxlen)) {
+    VALUE chunk = rb_str_new(chunks->memory, reader.buffer.pos);
+    reader.buffer.pos = 0;
+    chunks->each(chunk, chunks->context);
+  }
+  return Qnil;
+}
+
+static VALUE free_memory(VALUE argument) {
+  xfree(((struct chunks *)argument)->memory);
+  return Qnil;
+}
+
+static VALUE each_chunk(struct chunks chunks) {
+  if (chunks.maxlen == 0) rb_raise(rb_eArgError, "maxlen must be positive");
+  fd_of(chunks.io, FD_READ);    /* raises for what cannot be read */
+  if (chunks.maxlen > LONGEST_COPY) {
+    each_long_chunk(&chunks);
+  } else {
+    chunks.memory = xmalloc(chunks.maxlen);
+    rb_ensure(each_short_chunk, (VALUE)&chunks, free_memory, (VALUE)&chunks);
+  }
+  return chunks.io;
 }
 
 static void yield_chunk(VALUE chunk, void *context) {
@@ -248,7 +289,7 @@ static void yield_chunk(VALUE chunk, void *context) {
 }
 
 VALUE io_read_loop(VALUE io, size_t maxlen, bool socket) {
-  return each_chunk(io, maxlen, socket, yield_chunk, NULL);
+  return each_chunk((struct chunks){ .io = io, .maxlen = maxlen, .socket = socket, .each = yield_chunk });
 }
 
 struct feed {
@@ -268,7 +309,7 @@ static void feed_chunk(VALUE chunk, void *context) {
 VALUE io_feed_loop(VALUE io, VALUE receiver, ID method, bool socket) {
   struct feed feed = { receiver, method };
 
-  return each_chunk(io, FIRST_CHUNK, socket, feed_chunk, &feed);
+  return each_chunk((struct chunks){ io, FIRST_CHUNK, socket, feed_chunk, &feed, NULL });
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

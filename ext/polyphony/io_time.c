@@ -36,7 +36,7 @@ int64_t io_period(VALUE seconds) {
 static void arm(struct backend_base *backend, struct fiber_state *fiber, int64_t deadline) {
   backend_base_arm(backend, &fiber->timer, deadline);
   list_push(&backend->waiting, &fiber->waiting);
-  RB_OBJ_WRITTEN(backend->self, Qundef, fiber->self);
+  backend_base_hold(backend, fiber);
 }
 
 static void disarm(struct backend_base *backend, struct fiber_state *fiber) {

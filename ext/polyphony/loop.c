@@ -37,10 +37,9 @@ static bool grow_slots(struct loop *loop, unsigned fd) {
   return true;
 }
 
-struct fd_slot *loop_fd_slot(struct loop *loop, int fd) {
+struct fd_slot *loop_new_slot(struct loop *loop, int fd) {
   if (fd < 0 || fd >= MOST_FDS) return NULL;
-  if ((unsigned)fd >= loop->fds_size && !grow_slots(loop, (unsigned)fd)) return NULL;
-  return &loop->fds[fd];
+  return grow_slots(loop, (unsigned)fd) ? &loop->fds[fd] : NULL;
 }
 
 struct op *loop_ops_on(struct loop *loop, int fd) {

@@ -81,8 +81,11 @@ void loop_wake(struct loop *loop);                    /* any thread, async-signa
 
 /* The first op in flight on a descriptor, for closing it; follow op->fd_next. */
 struct op *loop_ops_on(struct loop *loop, int fd);
+struct fd_slot *loop_new_slot(struct loop *loop, int fd);
 /* The slot of a descriptor, grown on demand; NULL when memory is out or fd is negative. */
-struct fd_slot *loop_fd_slot(struct loop *loop, int fd);
+static inline struct fd_slot *loop_fd_slot(struct loop *loop, int fd) {
+  return fd >= 0 && (unsigned)fd < loop->fds_size ? &loop->fds[fd] : loop_new_slot(loop, fd);
+}
 
 /* For whoever closes or replaces (dup2) a descriptor by other means than OP_CLOSE: what we know of
  * the number is void. Left out, a wait on the file that gets the number next may notice late. */

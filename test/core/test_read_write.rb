@@ -401,6 +401,18 @@ class TestReadWrite < Polyphony::TestCase
     assert_equal %w[abc def gh], chunks
   end
 
+  def test_chunks_of_a_read_loop_are_the_takers_own_and_a_time_limit_ends_it_without_loss
+    [10, 100_000].each do |maxlen| # read to memory of the loop's, or to Strings
+      reader, writer = pipe_pair
+      chunks = []
+      spin { %w[one two].each { |text| writer.syswrite(text); snooze until chunks.include?(text) } }
+      assert_equal(:over, move_on_after(0.01, with_value: :over) { Polyphony.backend_read_loop(reader, maxlen) { |chunk| chunks << chunk } })
+      assert_equal %w[one two], chunks
+      writer.syswrite('three')
+      assert_equal 'three', reader.readpartial(10)
+    end
+  end
+
   def test_read_loop_can_be_left_with_break_and_loses_nothing
     reader, writer = pipe_pair
     write(writer, 'abcdef')
