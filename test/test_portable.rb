@@ -24,7 +24,7 @@ class TestPortable < Minitest::Test
     pipe poll pread pthread_atfork pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate pthread_attr_setstacksize
     pthread_cond_init pthread_cond_broadcast pthread_cond_signal pthread_cond_timedwait pthread_create pthread_detach pthread_mutex_destroy pthread_mutex_init
     pthread_mutex_lock pthread_mutex_unlock pthread_once pthread_sigmask pwrite pwritev qsort read readdir realloc recv recvmsg send
-    sendmsg sendto sigfillset snprintf socketpair stat strcasecmp strchr strcmp strcpy strerror strlen strncasecmp strncmp strnlen strspn
+    sendmsg sendto shutdown sigfillset snprintf socketpair stat strcasecmp strchr strcmp strcpy strerror strlen strncasecmp strncmp strnlen strspn
     strstr strtol strtoll sysconf tcgetattr time waitid write writev
   ].freeze
   # Ours only where __APPLE__ is not defined.
