@@ -356,6 +356,7 @@ class TestRemote < Polyphony::RemoteCase
     @there['a'] << 1
     @there['a'].ask(2)
     @there['a'].monitor
+    eventually { @here.stats[:acknowledged] == 2 } # or the second goes back, to whoever receives next
     fiber.stop
     assert_equal [:down, 'a', :normal], receive
     [@here, @there].each(&:close)
