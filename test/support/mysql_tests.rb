@@ -420,6 +420,22 @@ module Polyphony
       assert_equal [[2]], ask(connection, 'SELECT 2')
     end
 
+    # The server has the login, and its answer is on the way.
+    def test_a_forked_child_leaves_a_connection_alone_that_is_being_made
+      proxy = track(TCPServer.new('127.0.0.1', 0))
+      making = spin { connect(**@server.tcp_settings, port: proxy.local_address.ip_port) }
+      client, server = track(proxy.accept, TCPSocket.new('127.0.0.1', @server.port))
+      client << server.readpartial(4096)
+      server << client.readpartial(4096)
+      answer = server.readpartial(4096)
+      ::Process.wait(fork { exit })
+      client << answer
+      [[client, server], [server, client]].each { |from, to| spin { outcome_of { loop { to << from.readpartial(4096) } } } }
+      connection = making.await
+      assert_equal [[2]], ask(connection, 'SELECT 2')
+      connection.close
+    end
+
     def test_threads_have_connections_of_their_own
       threads = Array.new(3) do |i|
         Thread.new do
