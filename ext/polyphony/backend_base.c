@@ -2,6 +2,7 @@
 #include "backend_parts.h"
 #include "clock.h"
 #include "errors.h"
+#include "fork_locks.h"
 #include "scheduler.h"
 #include "stall.h"
 #include "starter.h"
@@ -188,6 +189,7 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
     RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
     value = backend_transfer_with_care(backend, self, next);
   }
+  fork_locks_asked();
   RB_GC_GUARD(fiber);           /* target may have no other reference until it runs */
   self->away = false;
   if (backend->current != self && !backend->handover) generator_came_back(backend);
@@ -292,6 +294,7 @@ bool backend_base_quick_p(struct backend_base *backend) {
 
 /* After a turn that did not just end: an exception came, or another fiber ended, or was not as it seemed. */
 VALUE backend_base_come_back_late(struct backend_base *backend, struct fiber_state *self, VALUE value, VALUE status) {
+  fork_locks_asked();
   if (backend->current != self && !backend->handover) generator_came_back(backend);
   backend->current = self;
   if (backend->handover) value = go_on(backend, self, SWITCH_MUST_WAIT);

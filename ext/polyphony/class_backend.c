@@ -6,6 +6,7 @@
 #include "cancel_scope.h"
 #include "driver.h"
 #include "errors.h"
+#include "fork_locks.h"
 #include "io.h"
 #include "io_resolve.h"
 #include "offload.h"
@@ -602,6 +603,13 @@ static VALUE Polyphony_getservbyport(VALUE self, VALUE port, VALUE protocol) {
   return or_false(io_getservbyport(NUM2INT(port), protocol));
 }
 
+static VALUE Polyphony_give_up_locks(VALUE self, VALUE locks) {
+  struct backend_base *backend = backend_base_of_thread(rb_thread_current());
+
+  if (backend && backend->open) fork_locks_give_up(backend, locks);
+  return self;
+}
+
 static VALUE Polyphony_after_fork(VALUE self) {
   io_process_after_fork();
   backend_base_after_fork(backend_base_of_thread(rb_thread_current()));
@@ -692,6 +700,7 @@ void class_backend_init(void) {
   rb_define_module_function(mPolyphony, "__getservbyname__", Polyphony_getservbyname, 2);
   rb_define_module_function(mPolyphony, "__getservbyport__", Polyphony_getservbyport, 2);
   rb_define_module_function(mPolyphony, "__after_fork__", Polyphony_after_fork, 0);
+  rb_define_module_function(mPolyphony, "__give_up_locks__", Polyphony_give_up_locks, 1);
   rb_define_module_function(mPolyphony, "__with_raw_buffer__", Polyphony_with_raw_buffer, 1);
   rb_define_module_function(mPolyphony, "__raw_buffer_get__", Polyphony_raw_buffer_get, -1);
   rb_define_module_function(mPolyphony, "__raw_buffer_set__", Polyphony_raw_buffer_set, 2);

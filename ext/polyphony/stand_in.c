@@ -1,5 +1,6 @@
 /* stand_in.c - see stand_in.h */
 #include "errors.h"
+#include "fork_locks.h"
 #include "generator.h"
 #include "scheduler.h"
 #include "stand_in.h"
@@ -237,7 +238,12 @@ struct job {
 /* By transfer: a resume that finds no memory for a stack would leave the caller in the state of one that
  * is resuming another, to which Ruby never switches again. Back here, the stand-in stands for nobody: it
  * may be hired by a generator next, before this fiber comes to a switchpoint. */
-static VALUE transfer(VALUE fiber) { return rb_fiber_transfer(fiber, 0, NULL); }
+static VALUE transfer(VALUE fiber) {
+  VALUE value = rb_fiber_transfer(fiber, 0, NULL);
+
+  fork_locks_asked();
+  return value;
+}
 
 static void resume(struct job *job) {
   VALUE fiber = job->worker->fiber;

@@ -59,6 +59,50 @@ class TestForkLocks < Polyphony::TestCase
     RUBY
   end
 
+  # Ruby's own know nothing of what happens to our fibers. Whoever has one waits in each of the ways there are.
+  def test_the_child_takes_over_what_fibers_have_locked_with_ruby_s_own
+    holders = { wait: 'spin { lock.synchronize { reader.read(1) } }', sleep: 'spin { lock.synchronize { sleep } }',
+                turn: 'spin { lock.synchronize { loop { snooze } } }', ours: 'spin { lock.synchronize { Polyphony::Queue.new.shift } }',
+                enumerator: 'spin { lock.synchronize { Enumerator.new { |all| all << sleep(0.1) }.next; sleep } }' }
+    holders.each do |name, holder|
+      assert_equal ['mine mine true', 'parent: true true true'], lines_of(<<~RUBY), name
+        require 'monitor'
+        reader, writer = IO.pipe
+        locks = [Thread::Mutex.new, Monitor.new]
+        fibers = locks.map { |lock| #{holder} }
+        waiting = locks.map { |lock| spin { lock.synchronize { :late } } }
+        sleep #{name == :enumerator ? 0.2 : 0.002}
+        own = Thread::Mutex.new.tap(&:lock)
+        Process.wait(fork { puts "\#{locks.map { |lock| lock.synchronize { :mine } }.join(' ')} \#{own.owned?}" })
+        puts "parent: \#{locks.map { |lock| !lock.try_enter rescue lock.locked? }.join(' ')} \#{waiting.all? { |fiber| fiber.state == :waiting }}"
+        fibers.each(&:stop)
+        Fiber.await(fibers)
+        exit!(waiting.map(&:await) == %i[late late] ? 0 : 1)
+      RUBY
+    end
+  end
+
+  def test_the_child_of_a_fiber_takes_over_what_the_main_fiber_has_locked
+    ['reader.gets', 'sleep 0.1', 'Thread::Queue.new.pop(timeout: 0.1) rescue sleep(0.1)', 'done.await'].each do |wait|
+      assert_equal %w[0 mine true], lines_of(<<~RUBY).sort, wait
+        reader, writer = IO.pipe
+        lock = Thread::Mutex.new
+        done = nil
+        lock.synchronize do
+          done = spin do
+            pid = spin { sleep 0.01; fork { puts lock.synchronize { :mine } } }.await
+            Process.wait(pid)
+            puts $?.exitstatus
+            writer.puts
+          end
+          #{wait}
+          puts lock.owned?
+        end
+        done.await
+      RUBY
+    end
+  end
+
   def test_what_the_forking_fiber_holds_it_holds_in_the_child_too
     assert_equal ['child: true true', 'child: after', 'parent: true'], lines_of(<<~'RUBY')
       lock = Polyphony::Mutex.new

@@ -37,6 +37,8 @@ module Polyphony
 
       # In a child.
       def renew(parent, daemon: false)
+        locked = ::ObjectSpace.each_object(::Thread::Mutex).select(&:locked?)
+        Polyphony.__give_up_locks__(locked) unless locked.empty?
         Polyphony.__after_fork__
         @hooks.each { |hook, also| hook.call(parent) if also || !daemon }
       rescue ::Exception => e # rubocop:disable Lint/RescueException -- see child
