@@ -68,6 +68,21 @@ class TestTree < Polyphony::TestCase
     assert_match(/\Aa job for a thread pool \(#<Polyphony::Crew:0x\h+>\)\z/, idle.waits_for)
   end
 
+  # Of whatever kind their errors are.
+  def test_names_that_raise
+    [NotImplementedError, SystemStackError, IOError].each do |error|
+      odd = Object.new
+      odd.define_singleton_method(:to_s) { raise error, 'no name' }
+      odd.define_singleton_method(:inspect) { raise error, 'no name' }
+      spin(odd) { Polyphony::WaitList.new(odd, 'anything').park }
+    end
+    spin(BasicObject.new) { suspend }
+    snooze
+    text = Polyphony.tree.to_s
+    %w[NotImplementedError SystemStackError IOError NoMethodError].each { |name| assert_includes text, "cannot be shown (#{name})" }
+    JSON.parse(Polyphony.tree.to_json)
+  end
+
   def test_the_running_one
     main = Polyphony.tree.find(&:main?)
     assert_equal :running, main.state

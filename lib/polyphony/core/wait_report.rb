@@ -7,6 +7,8 @@ module Polyphony
     # What moves a terminal's cursor, and what turns the direction of the text behind it.
     UNSEEN = /[[:cntrl:]\u2028\u2029\u202a-\u202e\u2066-\u2069]/.freeze
     METHOD, TO_S = %i[method to_s].map { |name| ::Kernel.instance_method(name) }
+    # What somebody's +inspect+ or +to_s+ may raise: an abstract one, or one that goes round in circles, no StandardError.
+    FAULTS = [::StandardError, ::ScriptError, ::SystemStackError].freeze
     private_constant :UNSEEN, :METHOD, :TO_S
 
     class << self
@@ -26,7 +28,7 @@ module Polyphony
       def holders(subject)
         subject = named(subject) unless StockLocks::Waiters === subject # a BasicObject has no is_a?
         subject.respond_to?(:holders) ? Array(subject.holders) : []
-      rescue ::StandardError # a report is worth more than a line of it
+      rescue *FAULTS # a report is worth more than a line of it
         []
       end
 
@@ -64,7 +66,7 @@ module Polyphony
       # A fiber without its state: the one that polls would be called running.
       def title(object)
         in_line(shown(object)).sub(/\A(#<Fiber.*) \(\w+\)>\z/, '\1>')
-      rescue ::StandardError => e
+      rescue *FAULTS => e
         "one that cannot be shown (#{e.class})"
       end
 
@@ -77,7 +79,7 @@ module Polyphony
       # @return [String, nil]
       def title_of_tag(tag)
         utf8(tag.to_s) unless nil.equal?(tag)
-      rescue ::StandardError
+      rescue *FAULTS
         nil
       end
 

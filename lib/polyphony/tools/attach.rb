@@ -104,7 +104,7 @@ module Polyphony
         JSON.generate(reply(question['do'], question['id']))
       rescue JSON::ParserError, ::ArgumentError => e
         JSON.generate(error: WaitReport.utf8(e.message))
-      rescue ::StandardError => e # whatever an object of the program's does when it is asked for its name
+      rescue *WaitReport::FAULTS => e # whatever an object of the program's does when it is asked for its name
         JSON.generate(error: "the program has #{e.class} for an answer: #{WaitReport.utf8(e.message)}")
       end
 

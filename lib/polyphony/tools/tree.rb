@@ -133,7 +133,7 @@ module Polyphony
         left, limit = [left, limit].map { |seconds| seconds.round(3) if seconds && seconds >= 0 }
         found = { reason: reason, on: (WaitReport.title(subject) if subject), seconds_left: left, limit_left: limit }
         found.merge!(parts_of(subject)).compact
-      rescue ::StandardError
+      rescue *WaitReport::FAULTS
         found.compact # a picture is worth more than a detail of it
       end
 
@@ -151,7 +151,7 @@ module Polyphony
         when ::BasicSocket then peer(subject)
         when Queue, ::Thread::Queue then (", #{subject.size} item#{'s' unless subject.size == 1}" unless part?(subject))
         end
-      rescue ::StandardError
+      rescue *WaitReport::FAULTS
         nil # a picture is worth more than a detail of it
       end
 
