@@ -518,6 +518,22 @@ class TestSwitching < Polyphony::TestCase
     assert_equal "helped\n", out, err
   end
 
+  def test_a_crowd_that_answers_for_ever_keeps_no_timer_and_no_newcomer_waiting
+    pairs = Array.new(150) { socket_pair }
+    busy = pairs.flatten.map do |socket|
+      spin { Polyphony.backend_recv_loop(socket, 10) { |text| Polyphony.backend_send(socket, text, 0) } }
+    end
+    pairs.each { |socket, _other| Polyphony.backend_send(socket, 'x', 0) }
+    3.times { sleep 0.001 }
+    reader, writer = pipe_pair
+    late = spin { reader.readpartial(1) }
+    sleep 0.001
+    writer.syswrite('y')
+    assert_equal 'y', late.await
+  ensure
+    busy&.each(&:stop)
+  end
+
   private
 
   def wait_for_schedule
