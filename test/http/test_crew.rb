@@ -288,6 +288,40 @@ class TestHTTPCrew < Polyphony::TestCase
     sleep 0.005 until @server.connections.empty?
   end
 
+  # @return [Integer] how many there are; those of the garbage count
+  def epolls
+    Dir.children('/proc/self/fd').count { |fd| File.readlink("/proc/self/fd/#{fd}").include?('eventpoll') rescue false }
+  end
+
+  # A descriptor that waits for the GC may wait for long: what lies on a stack is taken for a reference.
+  def test_nothing_is_left_open_when_something_else_goes_wrong_at_the_end
+    before = epolls
+    serve
+    client = connect
+    snooze until @server.stats.open == 1
+    assert_equal before + 1, epolls
+    listener = @server.instance_variable_get(:@listeners).first
+    listener.define_singleton_method(:close) { super().tap { raise Errno::EIO } }
+    fiber = @server.instance_variable_get(:@fiber)
+    fiber.stop
+    assert_raises(Errno::EIO) { fiber.await }
+    assert_equal before, epolls
+    assert_nil client.read(1)
+  end
+
+  def test_a_crew_that_cannot_begin_leaves_nothing_open
+    before = epolls
+    server = Polyphony::HTTP::Server.new('http://127.0.0.1:0', log: StringIO.new) { nil }
+    crew = Polyphony::HTTP.const_get(:Crew)
+    spin do
+      Fiber.current.define_singleton_method(:spin) { |*| Kernel.raise FiberError, 'no memory' }
+      assert_raises(FiberError) { crew.new(server) }
+    end.await
+    assert_equal before, epolls
+  ensure
+    server&.stop
+  end
+
   def test_a_server_that_stops_tells_those_who_wait
     serve
     clients = Array.new(3) { connect.tap { |client| ask(client) } }

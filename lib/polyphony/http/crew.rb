@@ -28,7 +28,9 @@ module Polyphony
         @idle = []     # WaitLists of fibers without work, the last one to have had some at the end
         @called = nil  # who was told that there is work, and has not begun
         @dismissed = false
-        @parent.spin(:lobby) { look_out }
+        looking = @parent.spin(:lobby) { look_out }
+      ensure
+        @lobby&.close unless looking
       end
 
       # @param connection [Connection]

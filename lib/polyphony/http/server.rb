@@ -226,9 +226,15 @@ module Polyphony
         @acceptors = @listeners.map { |listener| spin(:accept) { listener.accept_loop { |socket| accept(listener, socket) } } }
         suspend
       ensure
+        tidy_up
+      end
+
+      # Whatever goes wrong meanwhile, no descriptor waits for the GC.
+      def tidy_up
         @listeners.each { |listener| listener.close unless listener.socket.closed? }
         @crew&.dismiss
         Fiber.current.shutdown_all_children
+      ensure
         @connections.keys.each { |connection| forget(connection) } # those without a fiber
         @crew&.close
       end
