@@ -581,12 +581,12 @@ class TestHTTPCrew < Polyphony::TestCase
     GC.verify_compaction_references(toward: :empty) if GC.respond_to?(:verify_compaction_references)
     clients.each { |client| answers << ask[client] }
     server.stop(within: 0)
-    print answers.tally
+    print answers.tally.to_a.flatten.join(" ")
   RUBY
 
   def test_the_gc_may_come_at_any_time
     out, err, status = run_ruby(GC_PROGRAM, timeout: 150)
-    assert_equal ['{"good"=>6}', '', true], [out, err, status.success?]
+    assert_equal ['good 6', '', true], [out, err, status.success?]
   end
 
   def test_a_lobby_that_is_closed_says_so
