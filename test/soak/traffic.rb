@@ -122,6 +122,7 @@ module Polyphony
         sleep 1 + @random.rand
         strike
       end
+      sleep TROUBLE # so that connections which were broken last are met while that is no wonder
     end
 
     def strike
