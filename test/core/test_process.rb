@@ -116,7 +116,7 @@ class TestWaitpid < Polyphony::TestCase
 
   def test_a_cancelled_wait_reaps_nothing
     [->(one) { one.pid }, ->(_) { -1 }, ->(_) { 0 }].each do |which|
-      cancel_everywhere(turns: 1_000_000) do |run|
+      cancel_everywhere do |run|
         one = child(7)
         got = nil
         run.scenario { got = waitpid(which.(one)) }

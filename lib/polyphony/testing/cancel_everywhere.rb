@@ -18,9 +18,11 @@ module Polyphony
     #     run.check { |finished| assert_equal 1, taken.size + queue.size }
     #   end
     module CancelEverywhere
-      # More wait points than any scenario has; more turns than any wait takes.
+      # More wait points than any scenario has; more turns than any wait takes, and more seconds where another process has to answer on a
+      # busy machine.
       MOST_POINTS = 300
       MOST_TURNS = 50_000
+      MOST_SECONDS = 10
 
       # What ends the scenario, when it is not a stop.
       class Ended < StandardError; end
@@ -32,12 +34,12 @@ module Polyphony
 
       # A block without arguments is the scenario, and it may leave nothing behind (see Leaks). One with an argument says what the
       # scenario is, anew for every run.
-      # @param turns [Integer] how many a wait may take; more where another process has to answer
+      # @param turns [Integer, nil] how many a wait may take; 50,000 if not said, and ten seconds at least
       # @yield [run]
       # @yieldparam run [Run]
       # @return [Integer] at how many wait points it was ended
       # @raise [Leaks::Left] if a block without arguments leaves something behind
-      def cancel_everywhere(turns: MOST_TURNS, &describe)
+      def cancel_everywhere(turns: nil, &describe)
         raise ArgumentError, 'cancel_everywhere needs a block to run' unless describe
 
         describe = CancelEverywhere.__plain(describe) if describe.arity.zero?
@@ -85,7 +87,8 @@ module Polyphony
         def initialize(point, way, turns)
           @point = point
           @way = way
-          @turns = turns
+          @turns = turns || MOST_TURNS
+          @seconds = turns ? 0 : MOST_SECONDS
           @beside = []
           @check = ->(_finished) {}
         end
@@ -139,12 +142,24 @@ module Polyphony
         def run_once(fiber)
           return false if fiber.dead?
 
-          wait_until_runnable(fiber, @turns)
+          wait_for_long(fiber)
           return false if fiber.dead? # another thread woke it, and it ran on unseen
           raise Endless, "wait point #{@point} is not left within #{@turns} turns" unless fiber.state == :runnable
 
           snooze
           true
+        end
+
+        def wait_for_long(fiber)
+          over = real_time + @seconds
+          loop do
+            wait_until_runnable(fiber, @turns)
+            return if %i[runnable dead].include?(fiber.state) || real_time >= over
+          end
+        end
+
+        def real_time
+          FakeTime::STOCK_CLOCK.call(::Process::CLOCK_MONOTONIC)
         end
 
         # Now and then the whole thread rests, fibers and all: the kernel may be at work elsewhere, or another thread, which may
