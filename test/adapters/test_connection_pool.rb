@@ -112,6 +112,19 @@ class TestConnectionPool < Polyphony::AdapterCase
     assert_equal 1, waiter.await
   end
 
+  def test_a_forked_child_has_as_many_as_its_parent_whoever_has_them_there
+    mine = pool(2, 0.2)
+    holders = Array.new(2) { spin { mine.with { sleep } } }
+    snooze
+    status = ::Process.wait2(::Process.fork do
+      both = mine.with { spin { mine.with { 3 } }.await + 4 } # one each
+      exit!(both)
+    end).last
+    assert_equal 7, status.exitstatus
+    holders.each(&:stop).each(&:await)
+    assert_equal 1, mine.with { 1 }
+  end
+
   def test_500_fibers_share_two
     mine = pool(2)
     inside = most = 0

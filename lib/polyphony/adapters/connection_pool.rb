@@ -40,6 +40,11 @@ module Polyphony
           shield { super }
         end
 
+        # In a forked child: nobody gives back what fibers of the parent have, and connection_pool goes on counting it, from 2.5 on.
+        def __forget_lent
+          @created = @que.size if instance_of?(::ConnectionPool::TimedStack) && defined?(@created) && defined?(@que)
+        end
+
         private
 
         # @yield [Float] what is left of the limit
@@ -55,6 +60,7 @@ module Polyphony
 
       if %i[pop push length max].all? { |name| ::ConnectionPool::TimedStack.method_defined?(name) }
         ::ConnectionPool::TimedStack.prepend FairStack
+        ProcessFork.in_child { ::ObjectSpace.each_object(::ConnectionPool::TimedStack, &:__forget_lent) }
       else
         warn "polyphony: connection_pool #{::ConnectionPool::VERSION} is unknown, and used as it comes: fibers may not be served in order"
       end
