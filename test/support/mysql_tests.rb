@@ -436,6 +436,17 @@ module Polyphony
       connection.close
     end
 
+    # It has been made, in a thread perhaps, and whoever wants it has not had its turn.
+    def test_a_forked_child_leaves_a_connection_alone_that_has_just_been_made
+      making = spin { connect(**@server.settings) }
+      snooze
+      Watchdog::STOCK_SLEEP.bind_call(self, 0.2)
+      ::Process.wait(fork { exit })
+      connection = making.await
+      assert_equal [[2]], ask(connection, 'SELECT 2')
+      connection.close
+    end
+
     def test_threads_have_connections_of_their_own
       threads = Array.new(3) do |i|
         Thread.new do

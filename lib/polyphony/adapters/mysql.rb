@@ -73,7 +73,6 @@ module Polyphony
       # To be called when the connection has been made. +again+ makes another to the same server; nil: this one is such another.
       def __connected(again)
         @__polyphony_again = again
-        MySQL.remember(self)
       end
 
       # Waits for a call that uses the connection. If the wait is ended, it does not return before the call has come to its end.

@@ -38,6 +38,7 @@ module Polyphony
 
       # As stock, while other fibers run.
       def initialize(options = {})
+        MySQL.remember(self) # there may be a fork while it connects
         call = Call.new { super(options); __identify unless @__polyphony_side }.in_fiber
         call.value
         __connected(@__polyphony_side ? nil : __another(options))

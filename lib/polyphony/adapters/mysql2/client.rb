@@ -46,6 +46,7 @@ module Polyphony
 
         # As stock, while other fibers run.
         def initialize(opts = {})
+          MySQL.remember(self) # there may be a fork while it connects
           @__polyphony_reconnects = false
           @__polyphony_statements = Statements.new
           super
