@@ -210,6 +210,7 @@ void backend_base_open(struct backend_base *backend) {
 
 void backend_base_finalize(struct backend_base *backend) {
   if (!backend->open) return;
+  if (backend->errand && backend->thread == rb_thread_current()) backend_run_errand(backend);  /* it was killed before */
   generator_unwatch(backend);
   if (timeline_on) timeline_thread_end(backend);
   backend->open = false;

@@ -48,6 +48,8 @@ static inline void backend_rouse(struct backend_base *backend) {
   loop_wake(&backend->loop);
 }
 
+/* What it has been sent for (backend_base_send). */
+void backend_run_errand(struct backend_base *backend);
 /* An exception has come out of interrupts that were run in a wait: state is rb_protect's. Raises it, if it is meant for
  * the fiber that runs; else the main one is scheduled. */
 void backend_heed(struct backend_base *backend, int state);

@@ -165,7 +165,7 @@ void backend_check_interrupts(struct backend_base *backend) {
   if (state) backend_heed(backend, state);
 }
 
-static void run_errand(struct backend_base *backend) {
+void backend_run_errand(struct backend_base *backend) {
   void (*errand)(VALUE) = backend->errand;
   VALUE about = backend->errand_about;
 
@@ -179,7 +179,7 @@ static void run_errand(struct backend_base *backend) {
 static VALUE look_around(VALUE argument) {
   struct backend_base *backend = (struct backend_base *)argument;
 
-  if (backend->errand) run_errand(backend);
+  if (backend->errand) backend_run_errand(backend);
   fire_timers(backend);
   holding_look();
   stock_lock_look(false);
@@ -190,8 +190,11 @@ static bool worth_a_look_p(struct backend_base *backend) {
   return backend->loop.timers.length > 0 || backend->errand || holding_patience() >= 0 || stock_lock_patience() >= 0;
 }
 
+/* An errand that an exception came before is still to be run: nobody would wake it for that once more. */
 static void poll_for(struct backend_base *backend, int64_t timeout) {
   int state = 0;
+
+  if (RB_UNLIKELY(backend->errand != NULL)) timeout = 0;
   int rc = timeout == 0 ? loop_poll(&backend->loop, 0) : wait_without_gvl(backend, timeout, &state);
 
   backend->poll_count++;

@@ -139,6 +139,24 @@ class TestBlockingPool < Polyphony::TestCase
     assert_equal 8, pool.stats[:largest]
   end
 
+  # Each of them is killed while it waits for what it has pushed, at a different moment; what nobody waits for any more is done all the same.
+  def test_jobs_of_threads_that_are_killed_while_they_wait_are_done
+    pool = Polyphony::ThreadPool.new(3).tap { |made| @pools << made }
+    pushed = 0
+    done = Thread::Queue.new
+    60.times do |i|
+      gate = Thread::Queue.new
+      pusher = Thread.new { 3.times { pool.cast { gate.pop; done << 1 }; pushed += 1 }; sleep }
+      (i % 6).times { Thread.pass }
+      pusher.kill
+      pusher.join
+      3.times { gate << 1 }
+      wait_until { !pool.busy? }
+    end
+    assert_operator done.size, :>=, pushed
+    assert_equal pool.stats[:done], done.size
+  end
+
   def test_who_looks_after_a_pool_is_moved_by_a_compacting_gc_with_it
     skip 'this Ruby cannot compact' unless GC.respond_to?(:compact)
     pool = pool()
