@@ -65,7 +65,8 @@ module Polyphony
     WhenRequired.prepare(name, **library)
   end
 
-  { 'openssl' => ['OpenSSL::SSL::SSLServer', 'openssl'], 'net_http' => ['Net::HTTP', 'net/http'] }.each do |name, (constant, feature)|
+  { 'openssl' => ['OpenSSL::SSL::SSLServer', 'openssl'], 'net_http' => ['Net::HTTP', 'net/http'],
+    'zlib' => ['Zlib::GzipReader', 'zlib'] }.each do |name, (constant, feature)|
     __prepare_library(name, constant: constant, feature: feature, extension: "polyphony/extensions/#{name}",
                             folders: File.join(__dir__, 'when_required'))
   end
