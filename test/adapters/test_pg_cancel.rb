@@ -97,6 +97,7 @@ class TestPGCancel < Polyphony::PGCase
   end
 
   def check_state(connection, cancel, work)
+    Polyphony::Adapters::PG.drain_time = 10 # on a busy machine a second may not be enough
     connection.exec('create temp table words (word text)')
     lock
     ready = -> { wait_until_stuck(connection) }
