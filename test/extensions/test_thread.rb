@@ -328,8 +328,9 @@ class TestThread < Polyphony::TestCase
         require 'polyphony'
         #{code}
         Thread.report_on_exception = false
-        Thread.new { raise IOError, 'lost' }
-        sleep 0.05
+        thread = Thread.new { raise IOError, 'lost' }
+        sleep 0.001 while thread.alive?
+        sleep 0.001
         puts 'went on'
       RUBY
       assert_equal status, ended.exitstatus

@@ -179,7 +179,7 @@ class TestExit < Polyphony::TestCase
         main.raise('another')
         puts 'ready'
         begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun < 0.1
+        Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun < 0.5
       end
       begin
         2.times { sleep rescue puts $!.message }
