@@ -48,6 +48,7 @@ module Polyphony
     ::Zlib.singleton_class.prepend Functions
     ::Zlib::Deflate.singleton_class.prepend Deflate
     ::Zlib::Inflate.singleton_class.prepend Inflate
+    Patches.expect ::Zlib, ::Zlib::Deflate, ::Zlib::Inflate
   end
 
   private_constant :ZlibExtensions
