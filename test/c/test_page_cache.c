@@ -61,7 +61,12 @@ static bool knows_nowait_p(int fd) {
   char byte;
   struct iovec iov = { &byte, 1 };
 
+#ifdef RWF_NOWAIT
   return preadv2(fd, &iov, 1, 0, RWF_NOWAIT) == 1;
+#else                           /* the C library is older */
+  (void)fd, (void)iov;
+  return false;
+#endif
 }
 
 /* At a position a part is not enough: the driver fetches the rest as well. */
@@ -71,7 +76,7 @@ TEST(page_cache_reads_what_is_there_of_a_disk_at_once) {
   char got[6] = "";
 
   write_all(fd, "hello", 5);
-  if (!knows_nowait_p(fd)) test_skip("this file system does not know RWF_NOWAIT");
+  if (!knows_nowait_p(fd)) test_skip("this file system, or the C library, does not know RWF_NOWAIT");
   lseek(fd, 0, SEEK_SET);
   open_fake();
   check_at_once(5, op_read(&loop, fd, got, sizeof(got)));
