@@ -65,7 +65,8 @@ class TestZlib < Polyphony::TestCase
     out, err, = run_ruby(<<~RUBY)
       require 'polyphony'
       require 'zlib'
-      spin { Zlib.inflate(Zlib.deflate('short')) }.await
+      # Since Ruby 3.4 zlib asks for a thread however short the text is.
+      spin { Zlib.inflate(Zlib.deflate('short')) }.await if RUBY_VERSION < '3.4'
       Zlib.inflate(Zlib.deflate('long' * 100_000))
       puts Thread.list.size
     RUBY
