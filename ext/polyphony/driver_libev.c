@@ -18,6 +18,7 @@
  * told us (OP_CLOSE, loop_forget_fd), that file is not registered and we would wait for ever. So
  * such a watcher is `trusted` for TRUST_MS only, then the flag is made up for. */
 #ifdef HAVE_LIBEV
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -435,15 +436,32 @@ static void forget_poller(struct libev *libev) {
 }
 
 #ifdef __linux__
-static void find_poller(struct libev *libev) {
+/* Whether it is an epoll that has our wakeup, which no other one has. */
+static bool listens_p(const struct libev *libev, int number) {
   char path[64], line[256];
   int fd = -1;
 
-  snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", libev->renewed);
+  snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", number);
   FILE *file = fopen(path, "re");
   while (file && fd != libev->loop->wakeup.fd && fgets(line, sizeof(line), file)) sscanf(line, "tfd: %d", &fd);
   if (file) fclose(file);
-  if (fd == libev->loop->wakeup.fd) libev->loop->poller = libev->renewed;
+  return fd == libev->loop->wakeup.fd;
+}
+
+/* Another thread has opened or closed something just then: all have to be looked at. */
+static int search_poller(const struct libev *libev) {
+  DIR *folder = opendir("/proc/self/fdinfo");
+  struct dirent *entry;
+  int found = -1;
+
+  while (folder && found < 0 && (entry = readdir(folder)))
+    if (entry->d_name[0] != '.' && listens_p(libev, atoi(entry->d_name))) found = atoi(entry->d_name);
+  if (folder) closedir(folder);
+  return found;
+}
+
+static void find_poller(struct libev *libev) {
+  libev->loop->poller = listens_p(libev, libev->renewed) ? libev->renewed : search_poller(libev);
   libev->renewed = -1;
 }
 #else
