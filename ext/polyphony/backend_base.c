@@ -181,13 +181,11 @@ static VALUE transfer(struct backend_base *backend, struct fiber_state *self,
   if (backend_killable_p(target)) RB_OBJ_WRITE(backend->self, &backend->handed, next->value);
   if (target->started && (target->spun || target->root) && !backend_killable_p(self)) {
     value = rb_fiber_transfer(fiber, 1, &next->value);
-  } else if (starter_wanted_p(backend, next) && !generator_p(self)) {
-    RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
-    value = starter_transfer(backend, self, next);
   } else {
+    bool brief = starter_wanted_p(backend, next) && !generator_p(self);
     /* It may yield to whoever resumed it, and be dropped: `current` must not be all it has. */
     RB_OBJ_WRITTEN(backend->self, Qundef, target->self);
-    value = backend_transfer_with_care(backend, self, next);
+    value = (brief ? starter_transfer : backend_transfer_with_care)(backend, self, next);
   }
   fork_locks_asked();
   RB_GC_GUARD(fiber);           /* target may have no other reference until it runs */
