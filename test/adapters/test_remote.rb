@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative '../support/remote_case'
+require_relative '../support/number_hooks'
 
 # Messages to names: sending, receiving, acknowledging.
 class TestRemote < Polyphony::RemoteCase
@@ -451,34 +452,8 @@ class TestRemote < Polyphony::RemoteCase
 
   # --- contexts (Polyphony::Telemetry) ---
 
-  class Numbers < Polyphony::Telemetry::Hooks
-    def capture
-      Thread.current[:number]
-    end
-
-    def carry(number)
-      before = Thread.current[:number]
-      Thread.current[:number] = number
-      yield
-    ensure
-      Thread.current[:number] = before
-    end
-
-    def apart(&block)
-      carry(nil, &block)
-    end
-
-    def inject(headers)
-      capture ? headers.merge!('number' => capture.to_s) : headers
-    end
-
-    def extract(headers)
-      headers['number']&.to_i
-    end
-  end
-
   def with_numbers
-    Polyphony::Telemetry.hooks = Numbers.new
+    Polyphony::Telemetry.hooks = Polyphony::NumberHooks.new
     yield Polyphony::Telemetry.hooks
   ensure
     Polyphony::Telemetry.hooks = nil

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative '../test_helper'
+require_relative '../support/number_hooks'
 
 # Polyphony::Telemetry: contexts that go along. Here a context is whatever stands in a fiber-local.
 class TestTelemetry < Polyphony::TestCase
@@ -8,37 +9,12 @@ class TestTelemetry < Polyphony::TestCase
 
   Telemetry = Polyphony::Telemetry
 
-  class Numbers < Telemetry::Hooks
+  class Numbers < Polyphony::NumberHooks
     attr_reader :fibers
-
-    def capture
-      Thread.current[:number]
-    end
-
-    def carry(number)
-      before = Thread.current[:number]
-      Thread.current[:number] = number
-      yield
-    ensure
-      Thread.current[:number] = before
-    end
 
     def fiber(fiber, context, &block)
       (@fibers ||= []) << fiber.tag
       super
-    end
-
-    def apart(&block)
-      carry(nil, &block)
-    end
-
-    def inject(headers)
-      headers['number'] = capture.to_s if capture
-      headers
-    end
-
-    def extract(headers)
-      headers['number']&.to_i
     end
 
     def ids
