@@ -8,15 +8,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "load_parts.h"
 
-enum { MOST = 1024, BUCKETS = 1 << 20, ROOM = 4096 };   /* a bucket is one microsecond */
+enum { MOST = 1024, ROOM = 4096 };
 
 struct connection {
   int got;                             /* bytes of the answer */
@@ -25,26 +22,12 @@ struct connection {
 };
 
 static const char good[12] = "HTTP/1.1 200";
-static uint32_t histogram[BUCKETS];
-static uint64_t answers, failed, left = UINT64_MAX;
+static uint64_t failed, left = UINT64_MAX;
 static struct sockaddr_in address;
 static char request[512];
 static int length, open_connections;
 static struct connection all[MOST];
 static struct pollfd looks[MOST];      /* poll(2): a set that changes with every answer is not worth an epoll */
-
-static void need(int ok, const char *what) {
-  if (ok) return;
-  perror(what);
-  exit(1);
-}
-
-static int64_t now(void) {
-  struct timespec t;
-
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
 
 static int begin(int i) {
   all[i].got = 0;
@@ -110,23 +93,6 @@ static void take_answers(int connections) {
 
 static void run_until(int connections, int64_t end) {
   while (open_connections && now() < end) take_answers(connections);
-}
-
-/* In microseconds; all threads of the process. */
-static double cpu_time(int pid) {
-  clockid_t clock;
-  struct timespec t;
-
-  need(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0, "the clock of a process");
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static unsigned percentile(double part) {
-  uint64_t rest = (uint64_t)(answers * part);
-  unsigned i = 0;
-
-  while (i < BUCKETS - 1 && rest >= histogram[i]) rest -= histogram[i++];
-  return i;
 }
 
 int main(int argc, char **argv) {

@@ -11,15 +11,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
+#include "load_parts.h"
 
-enum { SIZE = 64, HEADER = 6, EVENTS = 256, BUCKETS = 1 << 20 };   /* a bucket is one microsecond */
+enum { SIZE = 64, HEADER = 6, EVENTS = 256 };
 #define MOST_WAIT 5000000000LL         /* ns for the first answers */
 
 struct connection {
@@ -31,23 +28,8 @@ struct connection {
   unsigned char message[SIZE];         /* right behind it */
 };
 
-static uint32_t histogram[BUCKETS];
-static uint64_t answers;
 static int unanswered;                 /* connections that wait for their first answer */
 static uint32_t asked = SIZE, answered = SIZE;   /* bytes of a question and of its answer, headers included */
-
-static void need(int ok, const char *what) {
-  if (ok) return;
-  perror(what);
-  exit(1);
-}
-
-static int64_t now(void) {
-  struct timespec t;
-
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
 
 static void ask(struct connection *c) {
   unsigned char *byte = &c->message[c->answers % SIZE];
@@ -140,23 +122,6 @@ static double run_until_all_answered(int epoll) {
 
   while (unanswered > 0 && now() < start + MOST_WAIT) take_answers(epoll);
   return (now() - start) / 1e6;
-}
-
-/* In microseconds; all threads of the process. */
-static double cpu_time(int pid) {
-  clockid_t clock;
-  struct timespec t;
-
-  need(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0, "the server's clock");
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static unsigned percentile(double part) {
-  uint64_t left = (uint64_t)(answers * part);
-  unsigned i = 0;
-
-  while (i < BUCKETS - 1 && left >= histogram[i]) left -= histogram[i++];
-  return i;
 }
 
 int main(int argc, char **argv) {
