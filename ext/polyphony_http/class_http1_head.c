@@ -240,13 +240,13 @@ static void fill_underscored(const struct head *head, VALUE env) {
 /* Proxy is a header of the client's; programs take HTTP_PROXY for a setting (CVE-2016-5385). */
 static void fill_fields(const struct head *head, VALUE env) {
   const struct http1_fields *fields = &head->head.fields;
-  const struct http1_span *host = host_instead(head);
 
   for (uint32_t i = 0; i < fields->count; i++) {
     const struct http1_field *field = &fields->list[i];
+    if (field->known == HTTP1_NAME_HOST && head->head.host.length) continue; /* see env_for */
     if (!field->known && named_proxy_p(field, head->bytes)) continue;
     if (fields->underscores && underscore_p(field, head->bytes)) continue;
-    add(env, key_of(field, head->bytes), value_of(field, head->bytes, host), fields, i, head->bytes);
+    add(env, key_of(field, head->bytes), value_of(field, head->bytes, NULL), fields, i, head->bytes);
   }
   if (fields->underscores) fill_underscored(head, env);
 }
@@ -267,6 +267,13 @@ static void set_server(VALUE template, const char *host, const char *end, VALUE 
   rb_hash_aset(template, key_server_port, stop < end ? rb_str_freeze(rb_str_new(stop, end - stop)) : default_port);
 }
 
+/* A host that is empty is none: without it there is no HTTP_HOST. */
+static void set_host(VALUE env, const char *name, size_t length, VALUE default_port) {
+  set_server(env, name, name + length, default_port);
+  if (length) rb_hash_aset(env, keys[HTTP1_NAME_HOST], rb_str_freeze(rb_str_new(name, (long)length)));
+  else rb_hash_delete(env, keys[HTTP1_NAME_HOST]);
+}
+
 static bool same_p(VALUE string, const char *text, size_t length) {
   return !NIL_P(string) && (size_t)RSTRING_LEN(string) == length && !memcmp(RSTRING_PTR(string), text, length);
 }
@@ -279,7 +286,7 @@ static VALUE env_for(VALUE base, const char *name, size_t length) {
 
   Check_Type(env, T_HASH);
   if (!same_p(RSTRUCT_GET(template, TEMPLATE_HOST), name, length)) {
-    set_server(env, name, name + length, RSTRUCT_GET(template, TEMPLATE_DEFAULT_PORT));
+    set_host(env, name, length, RSTRUCT_GET(template, TEMPLATE_DEFAULT_PORT));
     RSTRUCT_SET(template, TEMPLATE_HOST, rb_str_new(name, (long)length));
   }
   if (!same_p(RSTRUCT_GET(template, TEMPLATE_ADDRESS), RSTRING_PTR(address), (size_t)RSTRING_LEN(address))) {

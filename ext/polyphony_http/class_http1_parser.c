@@ -21,6 +21,7 @@ struct parser {
   uint64_t left;                        /* of a body with a length */
   size_t at;
   VALUE trailers;                       /* Hash or nil */
+  VALUE guest;                          /* what the connection is in the lobby, or nil */
   enum http1_framing framing;
   bool begun;                           /* whether the head that is being parsed has begun */
   bool in_trailers;
@@ -31,11 +32,13 @@ struct parser {
 static void parser_mark(void *ptr) {
   struct parser *parser = ptr;
   rb_gc_mark_movable(parser->trailers);
+  rb_gc_mark_movable(parser->guest);
 }
 
 static void parser_compact(void *ptr) {
   struct parser *parser = ptr;
   parser->trailers = rb_gc_location(parser->trailers);
+  parser->guest = rb_gc_location(parser->guest);
 }
 
 static void parser_free(void *ptr) {
@@ -60,7 +63,7 @@ static VALUE Parser_allocate(VALUE klass) {
   struct parser *parser;
   VALUE self = TypedData_Make_Struct(klass, struct parser, &parser_type, parser);
 
-  parser->trailers = Qnil;
+  parser->trailers = parser->guest = Qnil;
   return self;
 }
 
@@ -69,6 +72,7 @@ static struct parser *parser_of(VALUE self) {
 }
 
 struct http1_reply *http1_reply_of(VALUE parser) { return &parser_of(parser)->reply; }
+VALUE http1_guest_of(VALUE parser) { return parser_of(parser)->guest; }
 
 void http1_refuse(const struct http1_fault *fault) {
   VALUE args[] = { rb_str_new_cstr(fault->reason), INT2FIX(fault->status) };
@@ -120,6 +124,12 @@ static VALUE Parser_initialize(VALUE self, VALUE limits) {
   parser->limits = limits_of(limits);
   parser->head.limits = &parser->limits;
   return self;
+}
+
+/* Answers may wait there for others. */
+static VALUE Parser_set_guest(VALUE self, VALUE guest) {
+  RB_OBJ_WRITE(self, &parser_of(self)->guest, guest);
+  return guest;
 }
 
 /* ---- the buffer ----------------------------------------------------------------------------- */
@@ -394,6 +404,7 @@ void Init_http1_parser(void) {
   rb_gc_register_mark_object(cParser);
   rb_define_alloc_func(cParser, Parser_allocate);
   rb_define_method(cParser, "initialize", Parser_initialize, 1);
+  rb_define_method(cParser, "guest=", Parser_set_guest, 1);
   rb_define_method(cParser, "head", Parser_head, 1);
   rb_define_method(cParser, "request", Parser_request, 4);
   rb_define_method(cParser, "settled?", Parser_settled_p, 1);

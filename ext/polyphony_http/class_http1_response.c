@@ -8,6 +8,7 @@
 #include <time.h>
 #include "http1_ruby.h"
 #include "http1_scan.h"
+#include "lobby_ruby.h"
 #include "tls_ruby.h"
 
 static VALUE cBadResponse;
@@ -294,7 +295,15 @@ struct way {
   VALUE head, socket, tls;
 };
 
-/* last: whoever answered has nothing else to do before the connection ends, if it does. Then the answer waits for that, and both are one
+/* Whether the answers to those who have asked meanwhile leave together with this one. */
+static bool hold(VALUE self, const struct way *way, struct text *text, VALUE body) {
+  if (text->string || !NIL_P(way->tls) || NIL_P(way->socket) || !socket_open_p(way->socket)) return false;
+  struct iovec parts[] = { { text->small, text->length }, { RSTRING_PTR(body), (size_t)RSTRING_LEN(body) } };
+
+  return lobby_hold(http1_guest_of(self), rb_io_descriptor(way->socket), parts);
+}
+
+/* last: whoever answered has nothing else to do for this request. If the connection ends, too, the answer waits for that, and both are one
  * packet: for a small answer it costs as much as the answer, at both ends. Until then it is the kernel that sends it, after 200 ms. */
 static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE headers, VALUE body, bool last) {
   struct http1_reply *reply = http1_reply_of(self);
@@ -306,6 +315,7 @@ static VALUE answer_shortly(VALUE self, struct way way, VALUE status, VALUE head
   compose(&answer, reply, FIX2INT(status), headers, length, body);
   if (RSTRING_LEN(body) != length) rb_raise(cBadResponse, "the body has changed while its headers were made");
   http1_head_answered(way.head, FIX2INT(status), (uint32_t)length);
+  if (last && reply->keep_alive && hold(self, &way, &answer.text, body)) return Qtrue;
   reply->held = MSG_MORE && last && !reply->keep_alive && NIL_P(way.tls);
   size_t sent = send_at_once(way.socket, way.tls, &answer.text, body, reply->held ? MSG_MORE : 0);
   if (sent && sent == answer.text.length + (size_t)RSTRING_LEN(body)) return Qtrue;
@@ -328,14 +338,15 @@ static VALUE Parser_express_rack(VALUE self, VALUE head, VALUE socket, VALUE tls
   return NIL_P(text) ? Qnil : answer_shortly(self, (struct way){ head, socket, tls }, status, headers, text, true);
 }
 
-/* release(socket): an answer that waits for the end of the connection goes out, and the end with it. Not by close(2), which throws away what
- * was not sent if something was not read. */
+/* release(socket) => String or nil: an answer that waits for the end of the connection goes out, and the end with it. Not by close(2), which
+ * throws away what was not sent if something was not read. One that waits for those of others goes out, too; what is left of it is still to
+ * be sent. */
 static VALUE Parser_release(VALUE self, VALUE socket) {
   struct http1_reply *reply = http1_reply_of(self);
 
   if (reply->held && socket_open_p(socket)) shutdown(rb_io_descriptor(socket), SHUT_WR);
   reply->held = false;
-  return Qnil;
+  return lobby_release(http1_guest_of(self));
 }
 
 /* info(status, headers) => String: 1xx, after which an answer or another protocol follows. */

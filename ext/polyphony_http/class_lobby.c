@@ -1,4 +1,4 @@
-/* class_lobby.c - HTTP::Lobby: where connections wait for their next request, without a fiber.
+/* class_lobby.c - HTTP::Lobby: where connections wait for their next request, without a fiber, and small answers for each other.
  *
  * A connection spends its life waiting. With a fiber for each, thousands of stacks have to be kept, looked through by the
  * GC, and brought back into the processor's cache for a request that takes microseconds. So the kernel (epoll) tells who
@@ -15,8 +15,13 @@
  * Somebody else may have closed it all the same, and the number be another's already: then the number is the other's.
  * A forked child has the same epoll, and must not change what it tells the parent.
  *
+ * Small answers to requests that have come together leave together (outbox.h), as long as requests are brief: see hold_p. They are out
+ *   - before anybody is served who has one there, and before his connection is closed;
+ *   - before a request is begun with, unless a second fiber has been called, which sends them as soon as the first one waits;
+ *   - when all have been served, and when one of them took its time.
+ *
  * All of it happens in one thread, under the GVL. */
-#include "polyphony_http.h"
+#include "lobby_ruby.h"
 
 #ifdef __linux__
 #include <errno.h>
@@ -27,12 +32,16 @@
 #include <time.h>
 #include <unistd.h>
 #include "../polyphony/list.h"
+#include "outbox.h"
 
 #define NEWS_AT_ONCE 64
 #define FOR_EVER 1e9                    /* seconds */
+#define BRIEF 0.0001                    /* seconds for a request */
+#define SURE 64                         /* so many in a row were brief: the next one is expected to be */
 #define EVENTS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 static VALUE cLobby, cGuest;
+static ID id_unsent;
 
 /* NEW: nobody has looked at it, and epoll does not know it. LOST: has left, but the kernel could not be told, and may name it again. */
 enum place { PLACE_NONE, PLACE_NEW, PLACE_FRESH, PLACE_KEPT, PLACE_READY, PLACE_BUSY, PLACE_LOST, PLACES };
@@ -46,15 +55,21 @@ struct lobby {
   struct guest **owners;                /* of descriptors, by number; NULL: nobody */
   int room;                             /* for so many */
   struct list lists[PLACES];            /* of guests; those who wait, longest waiting first */
+  int64_t taken;                        /* ns: when the last one was, 0 if nobody is being served */
+  int64_t most;                         /* ns that a brief request takes */
+  int brief;                            /* how many in a row were that */
+  struct outbox outbox;                 /* answers to guests */
 };
 
 struct guest {
   struct list link;                     /* in the list of its place */
   VALUE self, connection, lobby;
+  VALUE unsent;                         /* String: what is left of an answer; or nil */
   int fd;                               /* -1 when somebody else has got the number */
   enum place place;
   bool watched;                         /* epoll knows it */
   bool news, gone, muted;               /* gone: the other end has closed; muted: nothing is told of it */
+  bool held;                            /* its answer is in the outbox */
   bool fresh;                           /* it rests without having asked for anything */
   int64_t since;                        /* ms: when it began to wait */
 };
@@ -94,12 +109,14 @@ static void guest_mark(void *pointer) {
   struct guest *guest = pointer;
 
   rb_gc_mark_movable(guest->connection);
+  rb_gc_mark_movable(guest->unsent);
   rb_gc_mark(guest->lobby);
 }
 
 static void guest_compact(void *pointer) {
   struct guest *guest = pointer;
   guest->connection = rb_gc_location(guest->connection);
+  guest->unsent = rb_gc_location(guest->unsent);
 }
 
 static size_t guest_memsize(const void *pointer) { return sizeof(struct guest); }
@@ -117,6 +134,7 @@ static VALUE Lobby_allocate(VALUE klass) {
 
   lobby->self = self;
   lobby->epoll = -1;
+  lobby->most = (int64_t)(BRIEF * 1e9);
   for (int i = 0; i < PLACES; i++) list_init(&lobby->lists[i]);
   return self;
 }
@@ -223,6 +241,66 @@ static bool collect(struct lobby *lobby) {
   return count == NEWS_AT_ONCE;
 }
 
+/* ---- answers that leave together --------------------------------------------------------------- */
+
+/* A forked child has a copy of what is its parent's to send. */
+static void send_held(struct lobby *lobby) {
+  struct outbox_entry entries[OUTBOX_MOST];
+  int count = lobby->outbox.count;
+
+  memcpy(entries, lobby->outbox.entries, (size_t)count * sizeof(*entries));
+  outbox_clear(&lobby->outbox);         /* its bytes stay until somebody puts others there */
+  for (int i = 0; i < count; i++) {
+    struct guest *guest = entries[i].owner;
+    guest->held = false;
+    uint32_t left = ours_p(lobby) ? outbox_send(&lobby->outbox, &entries[i]) : 0;
+    if (!left) continue;
+    const char *end = lobby->outbox.bytes + entries[i].at + entries[i].length;
+    RB_OBJ_WRITE(guest->self, &guest->unsent, rb_str_new(end - left, left));
+    if (guest->place == PLACE_FRESH || guest->place == PLACE_KEPT) move(lobby, guest, PLACE_READY);
+  }
+}
+
+/* Whether an answer may wait for those behind it: if there are any, and none of the last requests has taken its time. */
+static bool hold_p(const struct lobby *lobby, const struct guest *guest, int fd) {
+  return lobby->brief >= SURE && guest->place == PLACE_BUSY && guest->fd == fd && !guest->held && NIL_P(guest->unsent) && ours_p(lobby) &&
+         (lobby->outbox.count || !list_empty_p(&lobby->lists[PLACE_READY]));
+}
+
+bool lobby_hold(VALUE object, int fd, const struct iovec parts[2]) {
+  if (NIL_P(object)) return false;
+  struct guest *guest = guest_of(object);
+  struct lobby *lobby = lobby_of(guest->lobby);
+
+  if (!hold_p(lobby, guest, fd)) return false;
+  if (lobby->outbox.count == OUTBOX_MOST) send_held(lobby);
+  guest->held = outbox_put(&lobby->outbox, guest, fd, parts);
+  return guest->held;
+}
+
+VALUE lobby_release(VALUE object) {
+  if (NIL_P(object)) return Qnil;
+  struct guest *guest = guest_of(object);
+  VALUE unsent;
+
+  if (guest->held) send_held(lobby_of(guest->lobby));
+  unsent = guest->unsent;
+  guest->unsent = Qnil;
+  return unsent;
+}
+
+/* How long the last request has taken, if it was served without a pause. */
+static bool brief_p(struct lobby *lobby) {
+  struct timespec time;
+  int64_t before = lobby->taken;
+
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  lobby->taken = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+  if (before && lobby->taken - before > lobby->most) return false;
+  if (before && lobby->brief < SURE) lobby->brief++;
+  return true;
+}
+
 /* ---- Lobby ---------------------------------------------------------------------------------- */
 
 static VALUE Lobby_initialize(VALUE self) {
@@ -234,6 +312,11 @@ static VALUE Lobby_initialize(VALUE self) {
   lobby->generation = generation;
   rb_update_max_fd(lobby->epoll);
   return self;
+}
+
+static VALUE Lobby_set_brief(VALUE self, VALUE seconds) {
+  lobby_of(self)->most = (int64_t)(NUM2DBL(seconds) * 1e9);
+  return seconds;
 }
 
 /* What is readable when there is news. */
@@ -248,7 +331,7 @@ static VALUE Lobby_enter(VALUE self, VALUE connection, VALUE descriptor) {
   list_init(&guest->link);
   guest->self = object;
   guest->fd = NUM2INT(descriptor);
-  guest->connection = Qnil;
+  guest->connection = guest->unsent = Qnil;
   RB_OBJ_WRITE(object, &guest->lobby, self);
   RB_OBJ_WRITE(object, &guest->connection, connection);
   if (guest->fd < 0 || !ours_p(lobby)) rb_raise(rb_eIOError, "no descriptor, or the lobby of another process");
@@ -266,17 +349,43 @@ static VALUE Lobby_watch(VALUE self) {
   return Qnil;
 }
 
-/* The connection whose turn it is, or nil. It is busy from here on. */
-static VALUE Lobby_take(VALUE self) {
-  struct lobby *lobby = open_lobby_of(self);
-  struct list *ready = &lobby->lists[PLACE_READY];
+/* What was left of his last answer comes first. */
+static VALUE serve(struct lobby *lobby, struct guest *guest) {
+  VALUE unsent = guest->unsent;
 
-  if (list_empty_p(ready)) collect(lobby);
-  if (list_empty_p(ready)) return Qnil;
-  struct guest *guest = list_entry(ready->next, struct guest, link);
+  if (!NIL_P(unsent)) rb_funcallv(guest->connection, id_unsent, 1, &unsent);
+  guest->unsent = Qnil;
   guest->news = false;
   move(lobby, guest, PLACE_BUSY);
   return guest->connection;
+}
+
+/* take(helper = nil) => the connection whose turn it is, or nil. It is busy from here on. helper: nil, or somebody who was called and comes
+ * as soon as whoever asks begins to wait. */
+static VALUE Lobby_take(int argc, VALUE *argv, VALUE self) {
+  VALUE helper = rb_check_arity(argc, 0, 1) ? argv[0] : Qnil;
+  struct lobby *lobby = open_lobby_of(self);
+  struct list *ready = &lobby->lists[PLACE_READY];
+
+  if (!brief_p(lobby)) lobby->brief = 0;
+  if (NIL_P(helper) || !lobby->brief || list_empty_p(ready)) send_held(lobby);
+  if (list_empty_p(ready)) collect(lobby);
+  if (list_empty_p(ready)) {
+    lobby->taken = 0;
+    return Qnil;
+  }
+  struct guest *guest = list_entry(ready->next, struct guest, link);
+  if (guest->held) send_held(lobby);
+  return serve(lobby, guest);
+}
+
+/* Whoever has been serving lets others run. */
+static VALUE Lobby_pause(VALUE self) {
+  struct lobby *lobby = lobby_of(self);
+
+  send_held(lobby);
+  lobby->taken = 0;
+  return Qnil;
 }
 
 /* Whether there is somebody to be served, or to be looked at. */
@@ -336,6 +445,7 @@ static VALUE Lobby_patience(VALUE self, VALUE fresh, VALUE kept) {
 static VALUE Lobby_close(VALUE self) {
   struct lobby *lobby = lobby_of(self);
 
+  send_held(lobby);
   if (lobby->epoll >= 0) close(lobby->epoll);
   lobby->epoll = -1;
   return Qnil;
@@ -370,7 +480,7 @@ static VALUE Guest_rest(VALUE self, VALUE again, VALUE hidden) {
     guest->muted = false;
     look_again(lobby, guest);
   }
-  if (guest->news || guest->gone) move(lobby, guest, PLACE_READY);
+  if (guest->news || guest->gone || !NIL_P(guest->unsent)) move(lobby, guest, PLACE_READY);
   else wait_for_news(lobby, guest, guest->fresh ? PLACE_FRESH : PLACE_KEPT);
   guest->fresh = false;
   return Qnil;
@@ -393,6 +503,7 @@ static VALUE Guest_leave(VALUE self) {
   struct lobby *lobby = lobby_of(guest->lobby);
 
   if (guest->place == PLACE_NONE || guest->place == PLACE_LOST) return Qnil;
+  if (guest->held) send_held(lobby);
   bool told = !guest->watched || control(lobby, guest, EPOLL_CTL_DEL, 0) || !ours_p(lobby);
   disown(lobby, guest);
   guest->connection = Qnil;
@@ -403,15 +514,18 @@ static VALUE Guest_leave(VALUE self) {
 static void count_generation(void) { generation++; }
 
 void Init_lobby(void) {
+  id_unsent = rb_intern("__unsent");
   pthread_atfork(NULL, NULL, count_generation);
   cLobby = rb_define_class_under(mHTTP, "Lobby", rb_cObject);
   rb_gc_register_mark_object(cLobby);
   rb_define_alloc_func(cLobby, Lobby_allocate);
   rb_define_method(cLobby, "initialize", Lobby_initialize, 0);
+  rb_define_method(cLobby, "brief=", Lobby_set_brief, 1);
   rb_define_method(cLobby, "descriptor", Lobby_descriptor, 0);
   rb_define_method(cLobby, "enter", Lobby_enter, 2);
   rb_define_method(cLobby, "watch", Lobby_watch, 0);
-  rb_define_method(cLobby, "take", Lobby_take, 0);
+  rb_define_method(cLobby, "take", Lobby_take, -1);
+  rb_define_method(cLobby, "pause", Lobby_pause, 0);
   rb_define_method(cLobby, "ready?", Lobby_ready_p, 0);
   rb_define_method(cLobby, "look", Lobby_look, 0);
   rb_define_method(cLobby, "expired", Lobby_expired, 2);
@@ -428,4 +542,6 @@ void Init_lobby(void) {
 
 #else
 void Init_lobby(void) {}                /* a fiber for each connection, then */
+bool lobby_hold(VALUE guest, int fd, const struct iovec parts[2]) { return false; }
+VALUE lobby_release(VALUE guest) { return Qnil; }
 #endif

@@ -34,6 +34,8 @@ struct http1_reply {
   bool held;                            /* whether the answer waits in the kernel, for the end of the connection */
 };
 struct http1_reply *http1_reply_of(VALUE parser);
+/* The Lobby::Guest, or nil. */
+VALUE http1_guest_of(VALUE parser);
 /* Raises BadRequest. */
 NORETURN(void http1_refuse(const struct http1_fault *fault));
 

@@ -178,6 +178,20 @@ module Polyphony
         @storage = crew.storage
       end
 
+      # @return [Lobby::Guest, nil] what it is there
+      # @!visibility private
+      def __guest
+        @guest
+      end
+
+      # The client has not taken all of an answer yet, and nothing else is going on.
+      # @param rest [String]
+      # @!visibility private
+      def __unsent(rest)
+        @unsent = rest
+        @decided = false # for the time being
+      end
+
       # It has waited for too long.
       # @!visibility private
       def __expire
@@ -235,6 +249,8 @@ module Polyphony
 
       # @return [Boolean] true: nothing is going on
       def speak
+        return send_rest if @unsent
+
         @transport ||= @listener.transport(@socket, self)
         @protocol ||= begin_protocol
         @decided ||= @protocol.__receive_first
@@ -243,6 +259,15 @@ module Polyphony
           @decided = true
           @protocol = HTTP2.new(self, @buffer) if preface?
         end
+        @protocol.run
+      end
+
+      # @return [Boolean] as speak
+      def send_rest
+        rest = @unsent
+        @unsent = nil
+        @protocol.write(rest)
+        @decided = true
         @protocol.run
       end
 

@@ -112,6 +112,7 @@ module Polyphony
       rescue StandardError => e # of somebody who knows the fiber from a request that is over
         @server.log.error(e, 'a fiber for connections')
       ensure
+        @lobby.pause
         @called = nil if @called.equal?(desk)
         @idle.delete(desk)
         if @lobby.ready?
@@ -130,13 +131,18 @@ module Polyphony
       # @return [Boolean] whether this fiber can serve others
       def serve_all
         served = 0
-        while (connection = @lobby.take)
-          call_for_help if @lobby.ready?
+        while (connection = @lobby.take(@called))
+          call_for_help if !@called && @lobby.ready?
           @server.__serve(connection) || Polyphony.__as_new?(@storage) or return false
 
-          snooze if ((served += 1) % TURN).zero?
+          rest if ((served += 1) % TURN).zero?
         end
         true
+      end
+
+      def rest
+        @lobby.pause
+        snooze
       end
     end
   end

@@ -38,6 +38,7 @@ module Polyphony
         @socket = @transport.socket
         @buffer = buffer
         @parser = Parser.new(@limits)
+        @parser.guest = connection.__guest
         @left = @limits.requests || UNLIMITED # how many may still come
         @patience = @limits.header_time
         @keep_alive = @limits.keep_alive
@@ -200,11 +201,12 @@ module Polyphony
         end
       end
 
-      # The last answer may wait for the end of the connection: here it is.
+      # The last answer may wait for the end of the connection, or for the answers to others: here it is.
       # @return [nil]
       # @!visibility private
       def __release
-        @parser.release(@socket)
+        rest = @parser.release(@socket) and write(rest)
+        nil
       end
 
       # An answer has begun: what is left of the request's body may be more than is worth reading.
@@ -298,9 +300,12 @@ module Polyphony
 
         @patience = @keep_alive
         @drained = true
-        return true unless @connection.__may_rest?
+        unless @connection.__may_rest?
+          __release
+          return true
+        end
 
-        @emptied = @parser.emptied?
+        @emptied = @parser.emptied? unless @plain
         @idle = true
         nil
       end
