@@ -3,6 +3,8 @@
  * So many connections are there at a time, each with one request under way; with REQUESTS, it ends after so many. An answer is good if it begins with a status of 200 and ends with the connection;
  * a connection that does not begin, or breaks, is counted as failed.
  * wrk takes more CPU time for a connection than a fast server does (it parses, keeps buffers, and asks the kernel more often): there it is wrk that is measured.
+ * When the server has said good-bye, this end closes with a reset: a good-bye of its own, and the server's kernel confirming it, would be a sixth of what the load
+ * costs, and the server's part of a connection is over by then.
  * Prints {"rate": answers a second, "p50": us, "p99": us, "cpu": us of the server's CPU time for an answer, "own": us of this program's, "failed": answers}. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,6 +42,9 @@ static int begin(int i) {
 }
 
 static void finish(int i) {
+  struct linger with_a_reset = { .l_onoff = 1, .l_linger = 0 };
+
+  setsockopt(looks[i].fd, SOL_SOCKET, SO_LINGER, &with_a_reset, sizeof(with_a_reset));
   close(looks[i].fd);
   looks[i].fd = -1;
 }
