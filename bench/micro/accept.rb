@@ -24,6 +24,7 @@ Bench.row 'accept' do
   title 'connections accepted, answered by a new fiber, closed'
   metric :rate, '1/s', better: :higher, peer: 1
   metric :cpu, 'us CPU', peer: 1
+  grows 'connections'
   rounds_of 3
   no_warm_up
 

@@ -5,6 +5,7 @@
 Bench.row 'blocking_16' do
   title 'Polyphony.blocking, 16 fibers: a call'
   metric :ns, 'ns', value: 7000
+  grows 'calls'
 
   limit('16 Threads, a Queue and 4 Threads', 32_000) do |n|
     there = Thread::Queue.new

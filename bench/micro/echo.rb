@@ -2,10 +2,14 @@
 
 require_relative '../support/echo'
 
-[64, 1000].each do |connections|
+# With a thousand connections, what counts is how much more a crowd costs us than C: 0.85 of what we have with 64 is wanted, 0.86 and 0.84 of C
+# when that was measured last.
+wanted_of = { 64 => { 'io_uring' => 0.85, 'libev' => 0.75 }, 1000 => { 'io_uring' => 0.73, 'libev' => 0.71 } }
+
+wanted_of.each do |connections, wanted|
   Bench.row "echo_#{connections}" do
     title "TCP echo, #{connections} connections"
-    metric :rate, 'req/s', better: :higher, ratio: { 'io_uring' => 0.85, 'libev' => 0.75 }
+    metric :rate, 'req/s', better: :higher, ratio: wanted, peer: 1
     metric :cpu, 'us CPU/req'
     metric :p999, 'us p99.9', ratio: 2
     metric :all, 'ms until all were answered'
@@ -29,4 +33,17 @@ require_relative '../support/echo'
     end
     beside('Thread', 500) { |ms| Bench::Echo.measure(Bench::Echo.with('Thread'), connections, ms / 1000.0) }
   end
+end
+
+# The same by the number of connections: what they cost when there are more of them.
+Bench.row 'echo_crowd' do
+  title 'TCP echo, 1,000 connections: what a request costs'
+  metric :cpu, 'us CPU/req'
+  grows 'connections'
+  rounds_of 3
+  no_warm_up
+
+  limit('C, io_uring', 1000, driver: 'io_uring') { |n| Bench::Echo.measure(Bench::Echo.native('echo_uring'), n, 0.5) }
+  limit('C, epoll', 1000, driver: 'libev') { |n| Bench::Echo.measure(Bench::Echo.native('echo_epoll'), n, 0.5) }
+  polyphony(1000) { |n| Bench::Echo.measure(Bench::Echo.ours, n, 0.5) }
 end

@@ -4,6 +4,7 @@
 Bench.row 'memory' do
   title 'memory of an idle fiber, of 10,000'
   metric :kb, 'KB', value: 14, ratio: 1.2
+  grows 'fibers'
   rounds_of 3
   no_warm_up
 

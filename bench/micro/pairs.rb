@@ -7,6 +7,7 @@ require 'socket'
   Bench.row name do
     title "50 pairs of fibers on #{what} (a message of 1 KB)"
     metric :ns, 'ns', peer: 1
+    grows 'messages'
     message = 'x' * 1024
     pairs = 50
 

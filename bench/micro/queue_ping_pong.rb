@@ -3,6 +3,7 @@
 Bench.row 'queue_ping_pong' do
   title 'two queues, ping-pong (each)'
   metric :ns, 'ns'
+  grows 'items'
 
   limit('Fiber#transfer', 2_000_000) do |n|
     main = Fiber.current

@@ -4,6 +4,7 @@
 Bench.row 'schedule' do
   title 'schedule, 1,000 waiting fibers'
   metric :ns, 'ns'
+  grows 'wakes'
 
   limit('Array#push', 4_000_000) do |n|
     fibers = Array.new(1000) { Object.new }

@@ -34,6 +34,7 @@ Bench.row 'sleep_storm' do
   title '30,000 sleeps within 1 s: late'
   metric :p50, 'ms p50'
   metric :p99, 'ms p99', value: 10
+  grows 'sleeps'
   limit('C, heap and epoll', 30_000) { |n| native('sleep_storm', n) }
   instance_exec(30_000, 0, 1, &storms)
 end

@@ -3,6 +3,7 @@
 Bench.row 'snooze' do
   title 'snooze, no other fiber'
   metric :ns, 'ns'
+  grows 'switches'
 
   limit('Fiber#transfer to itself', 5_000_000) do |n|
     fiber = Fiber.current

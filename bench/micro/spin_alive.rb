@@ -5,6 +5,7 @@
 Bench.row 'spin_alive' do
   title 'spin 10,000 that live at once, await all (each)'
   metric :ns, 'ns'
+  grows 'fibers at once'
 
   limit('C extension', 10_000) do |n|
     require Bench::Native.extension('limit_ext')

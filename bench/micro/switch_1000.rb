@@ -3,6 +3,7 @@
 Bench.row 'switch_1000' do
   title 'switch, 1,000 fibers'
   metric :ns, 'ns', ratio: 1.6
+  grows 'switches'
 
   # A ring: each fiber knows the next one.
   limit('Fiber#transfer', 2_000_000) do |n|

@@ -3,6 +3,7 @@
 Bench.row 'threads_ping_pong' do
   title 'messages across threads, there and back (each)'
   metric :ns, 'ns'
+  grows 'messages'
 
   limit('Thread::Queue', 20_000) do |n|
     there = Thread::Queue.new

@@ -16,7 +16,7 @@ module Bench
     # The order of the table: from the switch outwards.
     ORDER = %w[startup memory switch switch_1000 switch_crowd trace snooze schedule spin_await spin_many spin_unheld
                spin_alive timeout timeout_10000 timers_pending sleep_storm sleep_storm_100000 every queue producers queue_ping_pong ping_pong fan_in threads_ping_pong mutex fairness
-               blocking blocking_16 pipe_read pipe_pairs socket_pairs splice file_read file_copy accept echo_64 echo_1000 line_echo net_http popen sched sched_block].freeze
+               blocking blocking_16 pipe_read pipe_pairs socket_pairs splice file_read file_copy accept echo_64 echo_1000 echo_crowd line_echo net_http popen sched sched_block].freeze
 
     def initialize(names, rounds: nil, scale: nil)
       Bench.load_rows
