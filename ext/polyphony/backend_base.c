@@ -285,7 +285,7 @@ enum { MOST_QUICK = 32 };
 bool backend_base_quick_p(struct backend_base *backend) {
   if (backend->quick_at != backend->switch_count) backend->quick_count = 0;
   backend->quick_at = backend->switch_count;
-  return ++backend->quick_count <= MOST_QUICK;
+  return ++backend->quick_count <= MOST_QUICK || alone_in_the_world_p(backend, backend->current);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */

@@ -381,6 +381,13 @@ static int run_to_the_end(struct run *run) {
   }
 }
 
+/* Who is begun by a starter gives it back at once, and the next one has the same. */
+static void tell_of_stack(struct fiber_state *fiber) {
+  if (fiber->begun_by_starter) return;
+  rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);
+  fiber->stack_told = true;
+}
+
 /* The block of every spun fiber: a Proc for each would cost as much as the rest of spin. Who we
  * are is known from the switch that brought us here. */
 static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
@@ -391,7 +398,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
 
   fiber->started = true;
   fiber->incoming = Qundef;
-  if (!fiber->begun_by_starter) rb_gc_adjust_memory_usage(FIBER_FOOTPRINT);  /* now it has a stack */
+  tell_of_stack(fiber);
   if (backend_base_keeps_statuses) backend_base_show_status(fiber->backend, fiber->last_status);
   fiber->last_status = Qnil;
   backend_base_queue_pending(fiber);
@@ -403,6 +410,7 @@ static VALUE fiber_main(RB_BLOCK_CALL_FUNC_ARGLIST(first, data)) {
   starter_learn(fiber);
   VALUE late = take_late_errors(fiber);
   conclude(fiber);
+  fiber_state_lay_to_rest(fiber);
   pass_late_errors_on(fiber, late);
   RB_GC_GUARD(self);
   if (killed) {
@@ -432,18 +440,20 @@ enum { SPAWN_FRAMES = 32 };
 
 /* Not queued, nobody's child. */
 static VALUE conceive(struct backend_base *backend, VALUE tag, VALUE block, struct place *place) {
-  struct fiber_state *state = fiber_state_new();
-  VALUE self = state->self;
-
-  state->spun_at = place ? place_share(self, place) : place_note(self, SPAWN_FRAMES);
-  state->spun = true;
-  FIBER_WRITE(state, tag, tag);
-  FIBER_WRITE(state, block, block);
-  state->backend = backend;
-  RB_OBJ_WRITTEN(self, Qundef, backend->self);
   VALUE fiber = rb_funcall_with_block(cFiber, id_new, 0, NULL, main_proc);
+  struct place *spun_at = place ? place_share(place) : place_note(SPAWN_FRAMES);
+  struct fiber_state *state = fiber_state_draft();
+
+  state->spun_at = spun_at;
+  state->spun = true;
+  state->tag = tag;
+  state->block = block;
+  state->fiber = fiber;
+  state->backend = backend;
+  fiber_state_publish(state);
   fiber_state_attach(state, fiber);
-  RB_GC_GUARD(self);
+  RB_GC_GUARD(tag);
+  RB_GC_GUARD(block);
   return fiber;
 }
 
@@ -503,13 +513,6 @@ static bool over_p(struct fiber_state *fiber) {
   return fiber->ended || !RTEST(rb_fiber_alive_p(fiber->fiber));
 }
 
-static VALUE park_until_it_ends(VALUE argument) {
-  struct fiber_state *fiber = (struct fiber_state *)argument;
-
-  while (!over_p(fiber)) waitlist_park(&fiber->awaiters, fiber->self, "a fiber to end");
-  return Qnil;
-}
-
 /* A child's error is not passed to a parent that awaits it. If something else is raised in the parent
  * before it sees the error, it gets that next. */
 static bool owed_p(struct fiber_state *fiber, struct fiber_state *parent) {
@@ -519,10 +522,11 @@ static bool owed_p(struct fiber_state *fiber, struct fiber_state *parent) {
 
 static void await_end(struct fiber_state *fiber) {
   struct fiber_state *self = backend_base_fiber(backend_base_current());
-  int state;
+  int state = 0;
 
   if (generator_p(fiber)) generator_note_awaited(fiber);
-  rb_protect(park_until_it_ends, (VALUE)fiber, &state);
+  do waitlist_park_protected(&fiber->awaiters, fiber->self, "a fiber to end", &state);
+  while (!state && !over_p(fiber));
   if (!state) return;
   if (owed_p(fiber, self) && rb_errinfo() != fiber->result)
     backend_base_schedule(self, take_failure(fiber), RESUME_RAISE);  /* once */

@@ -75,7 +75,7 @@ static void unlink_all(struct list *list) {
   while (!list_empty_p(list)) list_remove(list->next);
 }
 
-/* Records come and go with every spin: some are kept for the next. Chained by parent. */
+/* Records come and go with every spin: some are kept for the next. Chained by resumer, which stands beside what is read when one is freed. */
 #ifdef __SANITIZE_ADDRESS__             /* would not see who uses one after it was freed */
 enum { SPARE_RECORDS = 0 };
 #else
@@ -88,7 +88,7 @@ static struct fiber_state *acquire_record(void) {
   struct fiber_state *state = spare;
 
   if (!state) return ZALLOC(struct fiber_state);
-  spare = state->parent;
+  spare = state->resumer;
   spare_count--;
   memset(state, 0, sizeof(*state));
   return state;
@@ -99,18 +99,14 @@ static void release_record(struct fiber_state *state) {
     xfree(state);
     return;
   }
-  state->parent = spare;
+  state->resumer = spare;
   spare = state;
   spare_count++;
 }
 
 /* Everything that points here is unlinked; records may be swept in any order. */
-static void state_free(void *pointer) {
-  struct fiber_state *state = pointer;
-
-  if (state->spun && state->started) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
+static void unlink_state(struct fiber_state *state) {
   cancel_scope_free_all(&state->scopes);
-  place_release(state->spun_at);
   if (timer_armed_p(&state->timer)) timer_heap_disarm(&state->backend->loop.timers, &state->timer);
   list_remove(&state->all);
   list_remove(&state->waiting);
@@ -120,6 +116,29 @@ static void state_free(void *pointer) {
   orphan_all(&state->children);
   unpark_all(&state->awaiters.parked);
   unlink_all(&state->holdings);
+}
+
+static bool alone_p(struct fiber_state *state) {
+  struct list *lists[] = { &state->scopes, &state->waiting, &state->noted, &state->parked, &state->sibling, &state->children,
+                           &state->awaiters.parked, &state->holdings };
+
+  for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+    if (!list_empty_p(lists[i])) return false;
+  return !timer_armed_p(&state->timer);
+}
+
+void fiber_state_lay_to_rest(struct fiber_state *state) {
+  if (!alone_p(state)) return;
+  list_remove(&state->all);
+  state->at_rest = true;
+}
+
+static void state_free(void *pointer) {
+  struct fiber_state *state = pointer;
+
+  if (state->stack_told) rb_gc_adjust_memory_usage(-FIBER_FOOTPRINT);
+  place_release(state->spun_at);
+  if (!state->at_rest) unlink_state(state);
   release_record(state);
 }
 
@@ -165,7 +184,7 @@ static void init_lists(struct fiber_state *state) {
   list_init(&state->holdings);
 }
 
-struct fiber_state *fiber_state_new(void) {
+struct fiber_state *fiber_state_draft(void) {
   struct fiber_state *state = acquire_record();
 
 #define CLEAR(member) member = Qnil;
@@ -175,7 +194,17 @@ struct fiber_state *fiber_state_new(void) {
   state->lent = state->held = Qnil;
   state->timer.fire = fire_sleeper;
   init_lists(state);
-  state->self = TypedData_Wrap_Struct(cFiberState, &state_type, state);
+  return state;
+}
+
+void fiber_state_publish(struct fiber_state *draft) {
+  draft->self = TypedData_Wrap_Struct(cFiberState, &state_type, draft);
+}
+
+struct fiber_state *fiber_state_new(void) {
+  struct fiber_state *state = fiber_state_draft();
+
+  fiber_state_publish(state);
   return state;
 }
 
@@ -299,6 +328,7 @@ void fiber_state_adopt(struct fiber_state *parent, struct fiber_state *child) {
   }
   child->parent = parent;
   if (!parent) return;
+  child->at_rest = parent->at_rest = false;
   child->inherited = false;     /* set by spin */
   list_push(&parent->children, &child->sibling);
   parent->child_count++;

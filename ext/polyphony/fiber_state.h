@@ -30,6 +30,7 @@ struct fiber_state {
   VALUE self;                   /* the wrapping object */
   VALUE fiber;                  /* the Fiber */
   struct backend_base *backend; /* whose queue it runs in; NULL until its first switchpoint */
+  struct place *spun_at;        /* where it was spun, see place.h; or NULL */
 
   /* standing */
   bool spun : 1;                /* made by spin: ends through fiber_life.c */
@@ -53,6 +54,8 @@ struct fiber_state {
   bool signalled : 1;           /* by the condition variable it waits for */
   bool is_starter : 1;          /* see starter.h */
   bool begun_by_starter : 1;    /* which goes on when it ends */
+  bool stack_told : 1;          /* the GC knows of its stack */
+  bool at_rest : 1;             /* ended, and in no list: there is nothing to be undone when it is freed */
 
   /* Fibers that are not ours are resumed, and Ruby does not switch to a fiber that is resuming
    * another: whatever is scheduled for it goes to the one that waits in its place. */
@@ -116,7 +119,6 @@ struct fiber_state {
   VALUE received;               /* that of the last message it took; or Qnil */
   VALUE storage;                /* Hash shared with whoever spun it, replaced on writing; or Qnil */
   VALUE block, result, tag, mailbox, monitors, monitor_mailbox, caller, auto_watcher;
-  struct place *spun_at;        /* where it was spun, see place.h; or NULL */
   VALUE to_begin;               /* of a starter: the record of the fiber it is to begin; or Qnil */
   struct waitlist awaiters;     /* fibers parked until this one ends */
   struct list holdings;         /* what it holds and others wait for; see holding.h */
@@ -135,6 +137,13 @@ void fiber_state_init(void);                           /* once, at load */
 /* A new record; fiber is Qnil until fiber_state_attach. May run the GC. */
 struct fiber_state *fiber_state_new(void);
 void fiber_state_attach(struct fiber_state *state, VALUE fiber);
+/* The same in two steps. A draft is no object yet, and the GC does not see it: what is stored in it needs no write barrier, but has to be
+ * held by somebody else until it is published. That may run the GC. */
+struct fiber_state *fiber_state_draft(void);
+void fiber_state_publish(struct fiber_state *draft);
+/* It has ended. If nothing refers to it, it leaves the list of all while its memory is in the caches: when it is freed, it has long
+ * been out of them. */
+void fiber_state_lay_to_rest(struct fiber_state *state);
 
 /* The record of a Fiber; made on demand for fibers that are not ours (Enumerator, Fiber.new).
  * Raises TypeError if it is not a Fiber. */

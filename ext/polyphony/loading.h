@@ -8,6 +8,8 @@
 
 #include "polyphony.h"
 
+void loading_init(void);                               /* once, at load */
+
 /* Whether the running hook or stock method was called by require or load, or by RubyGems on their behalf,
  * to read this regular file. */
 bool loading_p(VALUE io);

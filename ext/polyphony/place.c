@@ -33,14 +33,8 @@ static bool same_p(const struct place *place, const struct place_frame *frames, 
   return true;
 }
 
-static void tell_owner(VALUE owner, const struct place *place) {
-  for (unsigned i = 0; i < place->count; i++) RB_OBJ_WRITTEN(owner, Qundef, place->frames[i].frame);
-}
-
-struct place *place_share(VALUE owner, struct place *place) {
-  if (!place) return NULL;
-  place->owners++;
-  tell_owner(owner, place);
+struct place *place_share(struct place *place) {
+  if (place) place->owners++;
   return place;
 }
 
@@ -61,17 +55,17 @@ static struct place **slot_for(const struct place_frame *frames, unsigned count)
   return &recent[hash % RECENT_PLACES];
 }
 
-struct place *place_note(VALUE owner, unsigned limit) {
+struct place *place_note(unsigned limit) {
   struct place_frame frames[MOST_FRAMES];
   unsigned count = place_take(frames, limit);
   struct place **slot = slot_for(frames, count);
 
-  if (same_p(*slot, frames, count)) return place_share(owner, *slot);
+  if (same_p(*slot, frames, count)) return place_share(*slot);
   struct place *place = allocate(frames, count);
   place_release(*slot);
   *slot = place;
   place->owners++;
-  return place_share(owner, place);
+  return place_share(place);
 }
 
 static void recent_mark(void *nothing) {

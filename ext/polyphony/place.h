@@ -19,9 +19,9 @@ struct place {
 /* The frames of the running fiber, innermost first; returns how many. The caller tells its object. */
 unsigned place_take(struct place_frame *frames, unsigned limit);
 
-/* The same, at most limit of them. owner is the object that will mark them. Raises NoMemoryError. */
-struct place *place_note(VALUE owner, unsigned limit);
-struct place *place_share(VALUE owner, struct place *place);       /* NULL for NULL */
+/* The same, at most limit of them, for an object that will mark them and is yet to be made: none is told. Raises NoMemoryError. */
+struct place *place_note(unsigned limit);
+struct place *place_share(struct place *place);        /* NULL for NULL */
 
 /* Of a frame: [path or nil, line, label, label with class, method name]. */
 VALUE place_describe(const struct place_frame *frame);

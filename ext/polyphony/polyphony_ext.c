@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "fiber_life.h"
 #include "fiber_state.h"
+#include "loading.h"
 #include "place.h"
 #include "ractor.h"
 #include "stall.h"
@@ -39,6 +40,7 @@ RUBY_FUNC_EXPORTED void Init_polyphony_ext(void) {
   timeline_init();
   fiber_life_init();
   place_init();
+  loading_init();
   thread_life_init();
   class_waitlist_init();
   class_queue_init();

@@ -22,12 +22,10 @@ void starter_learn(struct fiber_state *fiber) {
 
 /* ---- one fiber ------------------------------------------------------------------------------- */
 
-static VALUE resume(VALUE fiber) { return rb_fiber_resume(fiber, 0, NULL); }
-
-static VALUE refuse_yield(VALUE fiber) {
+static void refuse_yield(VALUE fiber) {
   VALUE error = rb_exc_new_cstr(eFiberError, "attempt to yield on a not resumed fiber");
 
-  return rb_fiber_raise(fiber, 1, &error);
+  rb_fiber_raise(fiber, 1, &error);
 }
 
 /* Ruby has no stack for it: it is switched to the usual way, which knows what to do then. */
@@ -36,26 +34,42 @@ static void put_back(struct backend_base *backend, struct fiber_state *target) {
   if (!target->queued && !target->ended) backend_enqueue(backend, target, Qnil, RESUME_RETURN, AT_HEAD);
 }
 
-/* Until it has ended. Returns a tag if the thread is to be killed, or if something was raised on the way back. */
-static int begin(struct backend_base *backend, struct fiber_state *target) {
-  volatile VALUE fiber = target->fiber;
-  int state;
+struct starter {
+  struct backend_base *backend;
+  struct fiber_state *self;
+  struct fiber_state *target;   /* that has been resumed; or NULL */
+  VALUE record;                 /* of the target, which needs to be on this stack; or Qnil */
+};
 
-  backend->current = target;
-  backend->how = RESUME_RETURN;
+/* A starter may be idle for long. Its stack is looked at by the GC meanwhile, and is not to hold on to the last fiber. */
+static void forget_target(struct starter *starter) {
+  starter->target = NULL;
+  starter->record = Qnil;
+}
+
+/* Until it has ended. Raises if the thread is to be killed, or if something was raised on the way back. */
+static inline void begin(struct starter *starter, struct fiber_state *target) {
+  starter->backend->current = target;
+  starter->backend->how = RESUME_RETURN;
+  starter->target = target;
+  starter->record = target->self;
   target->begun_by_starter = true;
   target->spun_at->brief = STARTER_UNSURE;  /* if it waits, nobody has to be told */
-  rb_protect(resume, fiber, &state);
-  if (state && !target->started) {
-    rb_set_errinfo(Qnil);
-    target->begun_by_starter = false;
-    put_back(backend, target);
-    return 0;
-  }
-  while (!state && !target->ended) rb_protect(refuse_yield, fiber, &state);
+  rb_fiber_resume(target->fiber, 0, NULL);
+  while (RB_UNLIKELY(!target->ended)) refuse_yield(target->fiber);
   if (target->switches <= 1) target->spun_at->brief = STARTER_SURE;
-  fiber = Qnil;
-  return state;
+}
+
+/* What was raised is only that it could not be begun. */
+static bool not_begun_p(struct starter *starter) {
+  struct fiber_state *target = starter->target;
+
+  if (!target || target->started) return false;
+  rb_set_errinfo(Qnil);
+  target->begun_by_starter = false;
+  put_back(starter->backend, target);
+  forget_target(starter);
+  return true;
 }
 
 /* ---- the next one ---------------------------------------------------------------------------- */
@@ -78,35 +92,31 @@ static struct fiber_state *shift_next(struct backend_base *backend) {
 
 /* ---- between starts -------------------------------------------------------------------------- */
 
-struct starter {
-  struct backend_base *backend;
-  struct fiber_state *self;
-};
-
 /* As a fiber that ends: Ruby's root fiber, or who waits in its place, takes the next entry. */
-static VALUE leave(VALUE argument) {
-  struct starter *starter = (struct starter *)argument;
-  struct backend_base *backend = starter->backend;
+static inline void leave(struct backend_base *backend) {
   struct fiber_state *heir = generator_returned_to(backend->root);
 
-  if (!heir->away) return backend_base_switch_fiber(backend, SWITCH_MUST_WAIT);
+  if (!heir->away) {
+    backend_base_switch_fiber(backend, SWITCH_MUST_WAIT);
+    return;
+  }
   VALUE fiber = heir->fiber;
   backend->current = heir;
   backend->handover = true;
-  VALUE value = rb_fiber_transfer(fiber, 0, NULL);
+  rb_fiber_transfer(fiber, 0, NULL);
   RB_GC_GUARD(fiber);
-  return value;
 }
 
-static int park(struct starter *starter) {
-  int state;
+static void come_back(struct starter *starter) {
+  if (starter->backend->starter == starter->self) starter->backend->starter = NULL;
+}
 
+static inline void park(struct starter *starter) {
   starter->self->to_begin = Qnil;
   starter->backend->starter = starter->self;
   RB_OBJ_WRITTEN(starter->backend->self, Qundef, starter->self->self);
-  rb_protect(leave, (VALUE)starter, &state);
-  if (starter->backend->starter == starter->self) starter->backend->starter = NULL;
-  return state;
+  leave(starter->backend);
+  come_back(starter);
 }
 
 /* The fiber to begin, unless somebody else was quicker while a signal handler ran here. */
@@ -116,20 +126,18 @@ static struct fiber_state *target_of(const struct fiber_state *self) {
   return !target || target->started || target->ended || target->queued ? NULL : target;
 }
 
-/* A starter may be idle for long. Its stack is looked at by the GC meanwhile, and is not to hold on to the last fiber. */
-static int start_all(struct starter *starter) {
-  struct fiber_state *target = target_of(starter->self);
-  volatile VALUE record = Qnil;
-  int state = 0;
+/* One is enough: who stayed behind with a fiber that waited may find another in its place.
+ * All in one function and one rb_protect: after a switch the processor guesses each return wrong. */
+static VALUE run(VALUE argument) {
+  struct starter *starter = (struct starter *)argument;
 
-  while (target && !state) {
-    record = target->self;
-    state = begin(starter->backend, target);
-    target = state ? NULL : shift_next(starter->backend);
+  for (;;) {
+    for (struct fiber_state *target = target_of(starter->self); target; target = shift_next(starter->backend))
+      begin(starter, target);
+    forget_target(starter);
+    if (starter->backend->starter) return Qnil;
+    park(starter);
   }
-  record = Qnil;
-  (void)record;
-  return state;
 }
 
 static void retire(struct starter *starter) {
@@ -142,22 +150,22 @@ static void retire(struct starter *starter) {
 static void give_up(struct starter *starter, int state) {
   struct fiber_state *target = target_of(starter->self);
 
+  come_back(starter);
   if (target) put_back(starter->backend, target);
   retire(starter);
   starter->backend->current = starter->backend->root;
   rb_jump_tag(state);
 }
 
-/* One is enough: who stayed behind with a fiber that waited may find another in its place. */
 static VALUE starter_main(RB_BLOCK_CALL_FUNC_ARGLIST(record, data)) {
   struct fiber_state *self = fiber_state_unwrap(record);
-  struct starter starter = { self->backend, self };
+  struct starter starter = { self->backend, self, NULL, Qnil };
   int state;
   (void)data, (void)argc, (void)argv, (void)blockarg;
 
   self->started = true;
-  do state = start_all(&starter);
-  while (!state && !starter.backend->starter && !(state = park(&starter)));
+  do rb_protect(run, (VALUE)&starter, &state);
+  while (state && not_begun_p(&starter));
   if (state) give_up(&starter, state);
   retire(&starter);
   RB_GC_GUARD(record);
@@ -185,15 +193,16 @@ static struct fiber_state *make(struct backend_base *backend) {
 }
 
 struct switching {
-  struct starter starter;
+  struct backend_base *backend;
+  struct fiber_state *self;     /* NULL: one is to be made */
   struct runqueue_entry *next;
 };
 
 static VALUE switch_to(VALUE argument) {
   struct switching *switching = (struct switching *)argument;
-  struct fiber_state *self = switching->starter.self;
+  struct fiber_state *self = switching->self;
 
-  if (!self) self = switching->starter.self = make(switching->starter.backend);
+  if (!self) self = switching->self = make(switching->backend);
   VALUE fiber = self->fiber, record = self->self;
   FIBER_WRITE(self, to_begin, switching->next->fiber->self);
   VALUE value = rb_fiber_transfer(fiber, 1, &record);
@@ -203,19 +212,18 @@ static VALUE switch_to(VALUE argument) {
 
 /* There is no memory for a new starter: then there may be none for the fiber, either. */
 static VALUE switch_to_new(struct switching *switching, struct fiber_state *from) {
-  struct backend_base *backend = switching->starter.backend;
   int state;
   VALUE value = rb_protect(switch_to, (VALUE)switching, &state);
 
   if (!state) return value;
-  if (switching->starter.self && switching->starter.self->started) rb_jump_tag(state);
+  if (switching->self && switching->self->started) rb_jump_tag(state);
   rb_set_errinfo(Qnil);
-  return backend_transfer_with_care(backend, from, switching->next);
+  return backend_transfer_with_care(switching->backend, from, switching->next);
 }
 
 VALUE starter_transfer(struct backend_base *backend, struct fiber_state *from, struct runqueue_entry *next) {
-  struct switching switching = { { backend, backend->starter }, next };
+  struct switching switching = { backend, backend->starter, next };
 
   backend->starter = NULL;
-  return switching.starter.self ? switch_to((VALUE)&switching) : switch_to_new(&switching, from);
+  return switching.self ? switch_to((VALUE)&switching) : switch_to_new(&switching, from);
 }

@@ -109,6 +109,15 @@ VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason) {
   return park(&parking);
 }
 
+VALUE waitlist_park_protected(struct waitlist *list, VALUE owner, const char *reason, int *state) {
+  struct parking parking = { list, owner, reason, false, false };
+  enum resume_how how;
+  VALUE value = wait_to_be_woken(&parking, false, &how, state);
+
+  if (*state || how == RESUME_RETURN) return value;
+  return rb_protect(error_invoke, value, state);
+}
+
 VALUE waitlist_line_up(struct waitlist *list, VALUE owner, const char *reason) {
   struct parking parking = { list, owner, reason, true, false };
 

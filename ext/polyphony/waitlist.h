@@ -14,6 +14,8 @@ static inline bool waitlist_empty_p(const struct waitlist *list) { return list_e
  * Switches. Raises what it was woken with; a wake that came together with an exception, and is
  * therefore not used, goes on to the next fiber in the list. */
 VALUE waitlist_park(struct waitlist *list, VALUE owner, const char *reason);
+/* The same, but what it was woken with is not raised: *state is a tag then, and 0 otherwise. Raises only where it cannot wait. */
+VALUE waitlist_park_protected(struct waitlist *list, VALUE owner, const char *reason, int *state);
 /* The same for at most that many nanoseconds; *expired tells whether they passed. */
 VALUE waitlist_park_for(struct waitlist *list, VALUE owner, const char *reason, int64_t timeout,
                         bool *expired);
