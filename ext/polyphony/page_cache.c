@@ -92,8 +92,7 @@ static void note_duration(struct loop *loop, int64_t began, int64_t took) {
   loop->files_slow_until = began + took * (1 + loop->files_rest);
 }
 
-bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result) {
-  if (op->kind != OP_WRITEV && op->kind != OP_WRITE && op->kind != OP_READ) return false;
+bool page_cache_do(struct loop *loop, const struct op *op, int64_t *result) {
   if (op->kind == OP_READ && cached_p(loop, op, result)) return true;
   if (!at_once_p(loop, op)) return false;
 
@@ -108,7 +107,7 @@ bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result) {
   return true;
 }
 #else
-bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result) {
+bool page_cache_do(struct loop *loop, const struct op *op, int64_t *result) {
   (void)loop, (void)op, (void)result;
   return false;
 }

@@ -11,7 +11,14 @@
 
 #include "loop.h"
 
-/* Whether op, not submitted or about to be, was carried out; its result then. May be short. */
-bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result);
+bool page_cache_do(struct loop *loop, const struct op *op, int64_t *result);    /* of a kind that may be about a file */
+
+/* Whether op, not submitted or about to be, was carried out; its result then. May be short. What is about sockets only
+ * does not go there: half a kilobyte of the stack would be touched for it, which of a thousand fibers are not in the cache. */
+static inline bool page_cache_try(struct loop *loop, const struct op *op, int64_t *result) {
+  bool may_be_file = op->kind == OP_WRITEV || op->kind == OP_WRITE || op->kind == OP_READ;
+
+  return may_be_file && page_cache_do(loop, op, result);
+}
 
 #endif
