@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The echo server of the echo rows: one fiber a connection. Prints its port.
+# The echo server of the echo rows: one fiber a connection. Prints its port. It sends as servers do, which wait for the next question next.
 
 require 'polyphony'
 require 'socket'
@@ -12,7 +12,7 @@ $stdout.flush
 
 Polyphony.backend_accept_loop(server, TCPSocket) do |client|
   spin do
-    Polyphony.backend_recv_loop(client, 8192) { |data| Polyphony.backend_send(client, data, 0) }
+    Polyphony.backend_recv_loop(client, 8192) { |data| Polyphony.backend_send_within(client, data, 0, nil) }
   rescue SystemCallError
     nil # the load generator does not say good-bye
   ensure
