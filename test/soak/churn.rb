@@ -14,6 +14,7 @@ require 'polyphony'
 require 'polyphony/testing'
 require 'socket'
 require 'timeout'
+require_relative '../support/malloc'
 
 module Polyphony
   class ChurnSoak
@@ -237,6 +238,7 @@ module Polyphony
 
     def sample
       GC.start
+      Malloc.trim
       @sizes << File.read('/proc/self/status')[/^VmRSS:\s+(\d+)/, 1].to_i
       puts format('%6d s %7d rounds %8d KB', now - @began, @rounds, @sizes.last)
     end

@@ -6,6 +6,7 @@
 
 require 'json'
 require 'polyphony/http'
+require_relative 'malloc'
 
 module Polyphony
   # What it does at each path.
@@ -43,7 +44,7 @@ module Polyphony
       when '/' then request.respond("ok #{request['x-forwarded-for']}\n")
       when '/control' then request.respond(JSON.generate(control))
       when '/fresh' then fresh(request)
-      when '/tidy' then request.respond(GC.start.to_s)
+      when '/tidy' then request.respond([GC.start, Malloc.trim].inspect)
       when '/sink' then request.respond("#{request.each_chunk.sum(&:bytesize)} #{request.trailers.keys.sort.join(',')}\n")
       when '/large' then large(request)
       when '/held' then held(request)
