@@ -112,7 +112,8 @@ static struct watch *find_watch(const struct watch *like) {
   return NULL;
 }
 
-/* The threads are the parent's; so is the memory, which they may be about to use. */
+/* The threads are the parent's: nobody will tell of these children any more, so they count as told. Who waited is not here either, and may not
+ * have left: those stay in the list. */
 static void forget_watches(void) {
   pthread_mutex_init(&lock, NULL);
   list_each(node, &watches) {
@@ -120,8 +121,8 @@ static void forget_watches(void) {
     if (watch->fd >= 0) close(watch->fd);
     if (watch->write_fd >= 0) close(watch->write_fd);
     watch->fd = watch->write_fd = -1;
+    watch->done = true;
   }
-  list_init(&watches);
 }
 
 /* NULL when there is no thread or memory to be had. */
